@@ -6,7 +6,6 @@ trains ResNet-44 for 80,000 steps, evaluates on the validation split on the way 
 split at the end, and prints the result as one JSON line. The same command resumes.
 """
 
-import contextlib
 import functools
 
 from cifar10 import plan
@@ -16,16 +15,14 @@ from cifar10.options import flags
 
 def main() -> None:
   """Runs the command: parses and checks the flags, then runs one mode."""
-  command = flags.parse(__doc__)
-  planned = plan.check(command)
-  start_tensorflow.start(command.verbose)  # So late that --help and refusals do not wait.
+  planned = plan.check(flags.parse(__doc__))
+  verbose = planned.command.verbose
+  start_tensorflow.start(verbose)  # So late that --help and refusals do not wait.
   from cifar10 import api  # noqa: PLC0415  (all that needs TensorFlow)
 
-  logs.set_up(command.verbose)
-  writes_once = command.mode in ('predict', 'export')  # All others hear signals themselves.
-  with cli.ended_by_signals() if writes_once else contextlib.nullcontext():
-    for result in api.results(planned):
-      cli.print_result(files.json_text(result))
+  logs.set_up(verbose)
+  for result in api.results(planned):
+    cli.print_result(files.json_text(result))
 
 
 run = functools.partial(cli.run_process, main)  # The script of pyproject.toml.

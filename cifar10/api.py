@@ -7,8 +7,6 @@ Each call does what the command does in that mode, with the same options: --trai
 from __future__ import annotations
 
 import contextlib
-import difflib
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,25 +21,20 @@ from cifar10.callbacks import registry
 from cifar10.cluster import parameter_server, roles
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.core import files, logs, option, user_code
+from cifar10.core import files, logs, user_code
 from cifar10.core.errors import InputError, SomeFailedError, Terminated
-from cifar10.core.logs import log
+from cifar10.core.option import as_text, flag_of
 from cifar10.exporters import export as exporting
 from cifar10.exporters import predict as predicting
 from cifar10.job import run as job_run
 from cifar10.job.run import Run
 from cifar10.networks import own_network
-from cifar10.options import families, flags, gone
-from cifar10.options.hparams import Augmentation, HParams
-from cifar10.options.run_options import PRETRAINED, RunOptions
+from cifar10.options import flags
+from cifar10.options.run_options import PRETRAINED
 from cifar10.plan import Plan
 from cifar10.training import dry_run, evaluator, experiment, follow
 from cifar10.training.estimator import Answers, Predictor, with_checkpoint
 from cifar10.training.experiment import Experiment
-
-# The flags of a command line that are not declared options.
-_OF_COMMANDS = {'network', 'recipe', 'out', 'verbose', 'dry_run'}
-
 
 Result = dict[str, Any]  # What a command prints as one JSON object.
 
@@ -57,21 +50,20 @@ def convert(data_dir: Any = '.', **options: Any) -> Result:
   """
   if data_dir is None:
     raise InputError('data_dir is None; name a folder')
-  command = generate_cifar10_tfrecords  # Whose parser has the checks.
-  _check_names(options, set(vars(command.parse([]))))
-  words = []
-  for name, value in {'data_dir': data_dir, **options}.items():
-    flag, plain = option.flag_of(name), _plain(value)
-    if plain is not None and plain is not False:
-      words.append(flag if plain is True else f'{flag}={option.as_text(plain)}')
-  parsed = command.parse(words)
+  given = {name: value for name, value in options.items() if value is not False}  # `force`.
+  parsed = generate_cifar10_tfrecords.parse(_words({'data_dir': data_dir, **given}))
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
-  _show_log()
-  return command.generate(parsed)
+  logs.set_up()
+  return generate_cifar10_tfrecords.generate(parsed)
 
 
 def train(
-  job_dir: Any, data_dir: Any, *, mode: str = 'train_and_evaluate', **options: Any
+  job_dir: Any,
+  data_dir: Any,
+  *,
+  mode: str = 'train_and_evaluate',
+  callbacks: Any = (),
+  **options: Any,
 ) -> Result:
   """Trains a job, or goes on with it, and evaluates it at the end.
 
@@ -85,8 +77,9 @@ def train(
     job_dir: the job dir, new or not.
     data_dir: the folder of the record files.
     mode: 'train': without evaluations.
+    callbacks: objects, called after those that --callback names.
     options: the command's, including `recipe` and `network`; `network` may also be a function or
-      a family itself, and `callbacks` a list of objects.
+      a family itself.
 
   Raises:
     InputError: an option is refused.
@@ -97,11 +90,13 @@ def train(
   """
   if mode not in ('train_and_evaluate', 'train'):
     raise InputError(f'mode is {mode!r}: it must be train_and_evaluate or train')
-  [result] = _call(mode, {**options, 'job_dir': job_dir, 'data_dir': data_dir})
+  [result] = _call(mode, {**options, 'job_dir': job_dir, 'data_dir': data_dir}, callbacks)
   return result
 
 
-def make_experiment(job_dir: Any, data_dir: Any, **options: Any) -> Experiment:
+def make_experiment(
+  job_dir: Any, data_dir: Any, *, callbacks: Any = (), **options: Any
+) -> Experiment:
   """Returns the Estimator and the two specs of a job, for `tf.estimator.train_and_evaluate`.
 
     tf.estimator.train_and_evaluate(*cifar10.make_experiment('job', 'data', num_layers=20))
@@ -113,14 +108,13 @@ def make_experiment(job_dir: Any, data_dir: Any, **options: Any) -> Experiment:
   servers and evaluators run cifar10_main.py, because TensorFlow's own never end.
 
   Args:
-    job_dir, data_dir, options: as for `train`.
+    job_dir, data_dir, callbacks, options: as for `train`.
 
   Raises:
     InputError: an option is refused, or this process is no chief and no worker.
   """
-  callbacks = options.pop('callbacks', None) or ()
   given = {**options, 'job_dir': job_dir, 'data_dir': data_dir}
-  _, hparams, run_options, cluster = plan.check(_command('train_and_evaluate', given))
+  _, hparams, run_options, cluster = _plan('train_and_evaluate', given)
   if cluster.task_type in ('ps', 'evaluator'):
     raise InputError(
       f'TF_CONFIG names {cluster.name}, which this call cannot be; run cifar10_main.py'
@@ -133,12 +127,12 @@ def make_experiment(job_dir: Any, data_dir: Any, **options: Any) -> Experiment:
   return made
 
 
-def evaluate(job_dir: Any, data_dir: Any, **options: Any) -> Result:
+def evaluate(job_dir: Any, data_dir: Any, *, callbacks: Any = (), **options: Any) -> Result:
   """Evaluates a job's latest checkpoint, on the test set unless `subset` names another split.
 
   Here as for `predict` and `load`, the name of a --pretrained network stands for a job dir.
   """
-  [result] = _call('evaluate', {**options, 'job_dir': job_dir, 'data_dir': data_dir})
+  [result] = _call('evaluate', {**options, 'job_dir': job_dir, 'data_dir': data_dir}, callbacks)
   return result
 
 
@@ -162,7 +156,7 @@ def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Re
   listed = [images] if is_one else list(images)
   if not all(isinstance(each, (str, os.PathLike)) for each in listed):
     raise InputError('images must be paths, or one array uint8 [n, 32, 32, 3]')
-  return _call('predict', {**options, 'job_dir': job_dir}, list(map(_plain, listed)))
+  return _call('predict', {**options, 'job_dir': job_dir}, images=list(map(os.fspath, listed)))
 
 
 def export(job_dir: Any, **options: Any) -> Result:
@@ -173,38 +167,28 @@ def export(job_dir: Any, **options: Any) -> Result:
 
 def load(job_dir: Any, **options: Any) -> Network:
   """Loads a job's network, to be called with images; options as for `predict`."""
-  return Network({**options, 'job_dir': job_dir})
+  if options.get('out') is not None:
+    raise InputError('out is for images in files; it cannot take the answers to an array')
+  planned = _plan('predict', {**options, 'job_dir': job_dir}, ['of an array'])
+  return Network(job_run.begin(planned.hparams, planned.options))
 
 
-class Network:
-  """A trained network in a session that stays open until `close` or the end of its context."""
+class Network(Predictor):
+  """A trained network in a session that stays open until `close` or the end of its context.
 
-  def __init__(self, options: Mapping[str, Any]):
-    """`options`: with job_dir."""
-    if options.get('out') is not None:
-      raise InputError('out is for images in files; it cannot take the answers to an array')
-    planned = plan.check(_command('predict', options, ['of an array']))
-    _show_log(planned.command.verbose)
-    run = job_run.begin(planned.hparams, planned.options)
+  Attributes:
+    classes: the names of the classes.
+    checkpoint: the path of the one that was read.
+  """
+
+  def __init__(self, run: Run):
+    super().__init__(run)
     self.classes = run.data.classes
-    self._is_closed = False
-    self._predictor = Predictor(run)
     try:
-      self.checkpoint = with_checkpoint(run, self._predictor.restore)
+      self.checkpoint = with_checkpoint(run, self.restore)
     except BaseException:
-      self._predictor.close()
+      self.close()
       raise
-
-  def __call__(self, images: np.ndarray) -> Answers:
-    """Classifies an array or tensor uint8 [n, 32, 32, 3]; raises InputError for anything else."""
-    if self._is_closed:
-      raise InputError('the network is closed; load it again')
-    return self._predictor(images)
-
-  def close(self) -> None:
-    """Closes the session; the network can no longer be called."""
-    self._is_closed = True
-    self._predictor.close()
 
   def __enter__(self) -> Network:
     return self
@@ -214,7 +198,7 @@ class Network:
 
 
 def results(
-  planned: Plan, callbacks: Sequence[Any] = (), monitor: SignalMonitor | None = None
+  planned: Plan, callbacks: Any = (), monitor: SignalMonitor | None = None
 ) -> Iterator[Result]:
   """Runs a plan, for the command, too; yields the JSON objects to print, the result last.
 
@@ -248,7 +232,7 @@ def _results(command: flags.Command, run: Run) -> Iterable[Result]:
   if run.cluster.task_type == 'evaluator':
     return [follow.follow(run)]
   if command.mode == 'predict':
-    return predicting.run(run, command.images, command.out)
+    return predicting.run(run, command.images, command.out or '')
   modes: dict[str, Callable[[Run], Result]] = {
     'train_and_evaluate': experiment.train_and_evaluate,
     'train': experiment.train,
@@ -261,13 +245,11 @@ def _results(command: flags.Command, run: Run) -> Iterable[Result]:
 _running: list[str] = []  # The modes of the calls that are under way.
 
 
-def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
+def _call(
+  mode: str, given: Mapping[str, Any], callbacks: Any = (), images: Sequence[str] = ()
+) -> Any:
   """Runs one mode and returns all its results."""
-  callbacks = given.pop('callbacks', None) or ()
-  if callbacks and mode in ('predict', 'export'):
-    raise InputError(f'callbacks hear of training and evaluation, not of {mode}; leave them out')
-  planned = plan.check(_command(mode, given, images))
-  _show_log(planned.command.verbose)
+  planned = _plan(mode, given, images)
   _running.append(mode)
   monitor = SignalMonitor(kills_after_ctrl_c=False)  # It may be a notebook's process.
   found: list[Result] = []
@@ -289,59 +271,39 @@ def _call(mode: str, given: dict[str, Any], images: Sequence[str] = ()) -> Any:
   return found
 
 
-def _show_log(verbose: bool = False) -> None:
-  """Shows the command's log from the first call on, unless the user has configured it."""
-  logging.getLogger('tensorflow').setLevel(logging.INFO if verbose else logging.ERROR)
-  if not (log.handlers or log.level):
-    log.addHandler(logs.AboveBars())
-    log.setLevel(logging.INFO)
-    log.propagate = False
-
-
-def _command(mode: str, given: Mapping[str, Any], images: Sequence[str] = ()) -> flags.Command:
-  """Returns the command for these options; raises InputError for invalid ones."""
-  values = {name: _plain(value) for name, value in given.items() if value is not None}
-  if values.get('job_dir') in PRETRAINED and not (
-    mode.startswith('train') or files.exists(values['job_dir'])
+def _plan(mode: str, options: Mapping[str, Any], images: Sequence[str] = ()) -> Plan:
+  """Checks these options as the command would be given them; raises InputError."""
+  given = dict(options)
+  if given['job_dir'] in PRETRAINED and not (
+    mode.startswith('train') or files.exists(given['job_dir'])
   ):
-    values['pretrained'] = values.pop('job_dir')
-  for name in ('network', 'source', 'validation_source'):
-    if name in values and not isinstance(values[name], str):
-      values[name] = user_code.given(given[name])
-  network = values.get('network', families.DEFAULT)
+    given['pretrained'] = given.pop('job_dir')
+  objects = {
+    name: user_code.given(given[name])
+    for name in ('network', 'source', 'validation_source')
+    if not isinstance(given.get(name), (str, type(None)))
+  }
+  network = objects.get('network')
   if isinstance(network, user_code.Given):
     raise InputError(
       f'network is a {network}, which cannot be found again by its name; put a function, or a '
       'subclass of cifar10.Family, at the top of a module'
     )
-  if values.get('recipe', flags.DEFAULT_RECIPE) not in families.RECIPES:
-    listed = ', '.join(families.RECIPES)
-    raise InputError(f'--recipe is {values["recipe"]!r:.60}: it must be one of {listed}')
-  own = [families.find(network)] if families.is_known(network) else []
-  known = option.names(RunOptions, HParams, Augmentation, *families.BUILT_IN.values(), *own)
-  _check_names(values, known | _OF_COMMANDS)
-  for name in ('callback', 'warm_start_from'):  # One of them alone will do.
-    if isinstance(values.get(name), str):
-      values[name] = (values[name],)
-  defaults = {'mode': mode, 'recipe': None, 'dry_run': False, 'verbose': False}
-  return flags.command_of({**defaults, 'images': list(images), **values})
+  parsed = flags.parse('', _words({**given, **objects, 'mode': mode}))
+  planned = plan.check({**parsed, **objects, **({'images': tuple(images)} if images else {})})
+  logs.set_up(planned.command.verbose)
+  return planned
 
 
-def _plain(value: Any) -> Any:
-  """Returns the value as a command line would give it: text for paths, tuples for lists."""
-  if isinstance(value, (np.generic, np.ndarray)):
-    return _plain(value.tolist())
-  if isinstance(value, (list, tuple)):
-    return tuple(map(_plain, value))
-  plain = os.fspath(value) if isinstance(value, os.PathLike) else value
-  if isinstance(plain, str) and '\0' in plain:
-    raise InputError(f'{plain!r:.60} has a character NUL; take it out')
-  return plain
-
-
-def _check_names(given: Iterable[str], known: set[str]) -> None:
-  """Raises InputError for a name of no option."""
-  for name in set(given) - known:
-    gone.refuse([option.flag_of(name)])
-    nearest = difflib.get_close_matches(name, sorted(known), 1, 0)
-    raise InputError(f'there is no option {name}; the nearest is {nearest[0]}')
+def _words(options: Mapping[str, Any]) -> list[str]:
+  """Returns the words of a command line with these options; without those that are None."""
+  words = []
+  for name, value in options.items():
+    flag = flag_of(name)
+    plain = value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
+    listed = plain if isinstance(plain, (list, tuple)) else [plain]
+    if any(isinstance(each, (str, os.PathLike)) for each in listed):
+      words += [f'{flag}={each}' for each in listed]
+    elif plain is not None:
+      words.append(flag if plain is True else f'{flag}={as_text(plain)}')
+  return words

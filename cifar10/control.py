@@ -38,14 +38,13 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
   with files.refusing_errors('JOB', job_dir):
     name = control_requests.request(job_dir, command)
   try:
-    with cli.ended_by_signals():
-      while True:
-        is_trained = control_requests.who_trains(job_dir)  # It may answer and end just now.
-        if answer := control_requests.read_answer(job_dir, name):
-          return answer
-        if not is_trained:
-          raise CommandError(f'the training in {job_dir} ended before it obeyed')
-        time.sleep(0.2)
+    while True:
+      is_trained = control_requests.who_trains(job_dir)  # It may answer and end just now.
+      if answer := control_requests.read_answer(job_dir, name):
+        return answer
+      if not is_trained:
+        raise CommandError(f'the training in {job_dir} ended before it obeyed')
+      time.sleep(0.2)
   finally:  # Its answer, or after a signal itself: nobody obeys it later.
     control_requests.withdraw(job_dir, name)
 

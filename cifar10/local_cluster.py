@@ -178,7 +178,7 @@ def main() -> None:
   _check(words, cluster.tf_config('chief 0'))
   if not options.evaluator and len(cluster.names) > 1:
     show('evaluator', 'none: the validation split has no curve and no best/; --evaluator adds one')
-  with cli.ended_by_signals(), cluster:
+  with cluster:
     cluster.start()
     code = _supervise(cluster, _MAX_RESTARTS * options.restart)
     cluster.end()

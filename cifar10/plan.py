@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-import threading
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cifar10.cluster import tf_config
@@ -13,7 +13,8 @@ from cifar10.core.logs import log
 from cifar10.core.option import flag_of
 from cifar10.job import job_config, pretrained
 from cifar10.options import flags, gone
-from cifar10.options.hparams import Augmentation, HParams, all_values, from_values
+from cifar10.options.flags import Command
+from cifar10.options.hparams import Augmentation, HParams, all_values, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
 
 _TRAINING = ('train_and_evaluate', 'train')
@@ -31,38 +32,47 @@ _MODES = {
   'out': ('predict',),
   'format': ('export',),
 }
-_OFF: tuple[object, ...] = (None, 0, '', (), [], 'none')  # What has no effect; 0 is also False.
+_OFF: tuple[object, ...] = (None, 0, '', (), 'none')  # What has no effect; 0 is also False.
+_NEVER_BOTH = (  # Of which only one has an effect.
+  ('train_steps', 'train_epochs'),
+  ('lr_triangle', 'lr_values'),
+  ('lr_triangle', 'lr_boundaries_steps'),
+  ('lr_triangle', 'lr_boundaries_epochs'),
+)
 
 
 class Plan(NamedTuple):
   """A checked command: what to run."""
 
-  command: flags.Command
+  command: Command
   hparams: HParams
   options: RunOptions
   cluster: Cluster
 
 
-def check(command: flags.Command) -> Plan:
+def check(given: Mapping[str, Any]) -> Plan:
   """Checks all that does not need TensorFlow, and sets what TensorFlow reads on import.
+
+  Args:
+    given: the options of a command by name, as `flags.parse` returns them.
 
   Raises:
     InputError: options do not fit the mode, the job, the cluster or each other.
   """
-  options = RunOptions(**option.picked(RunOptions, command.given))
+  command = Command(**option.picked(Command, given))
+  options = RunOptions(**option.picked(RunOptions, given))
   _check_mode(command, options)
   training = command.mode in _TRAINING
-  cluster = _cluster(options) if training else Cluster()  # TF_CONFIG's tasks train.
-  options, hparams = _job(command, options)
-  _check_needs(command.given, hparams, options)
+  tasks = os.environ.get('TF_CONFIG') if training else None
+  num_ps_needed = 0 if options.distribute else 1
+  cluster = tf_config.read_cluster(tasks, options.job_dir, num_ps_needed) if tasks else Cluster()
+  of_learning = set(given) - option.names(Command, RunOptions)
+  learning = {name: given[name] for name in of_learning}
+  if command.recipe:
+    learning = recipe_values(command.recipe, learning)
+  options, hparams = _job(learning, options, training=training)
+  _check_needs(given, hparams, options)
   _check_run(hparams, options, command.mode)
-  # A source runs in a thread of its own, and may go to another folder there; so may the program's
-  # main thread while another one trains.
-  is_beside = training and threading.current_thread() is not threading.main_thread()
-  if hparams.source or hparams.validation_source or is_beside:
-    folders = (options.job_dir, options.data_dir or '')
-    job_dir, data_dir = (path and files.absolute(path) for path in folders)
-    options = dataclasses.replace(options, job_dir=job_dir, data_dir=data_dir or None)
   files.check_no_pattern(options.job_dir, '--job-dir')
   if cluster.addresses or options.distribute or options.backup_workers:
     tf_config.check_options(hparams, options, cluster, command.mode)
@@ -73,27 +83,24 @@ def check(command: flags.Command) -> Plan:
   return Plan(command, hparams, options, cluster)
 
 
-def _check_mode(command: flags.Command, options: RunOptions) -> None:
+def _check_mode(command: Command, options: RunOptions) -> None:
   """Raises InputError for options that do not fit the mode, and for missing ones."""
-  mode, images = command.mode, command.images
-  values = {**command._asdict(), **option.values(options)}
+  mode = command.mode
+  values = {**option.values(command), **option.values(options)}
   for name, modes in _MODES.items():
-    value = values[name]
-    if value not in (*_OFF, 'saved_model') and mode not in modes:
-      shown = '' if value is True else f' {value[0] if isinstance(value, (list, tuple)) else value}'
-      message = f'{flag_of(name)}{shown} is for --mode {", ".join(modes)}, not for {mode}'
-      warm = name == 'pretrained' and mode == 'train'
-      raise InputError(message + '; --warm-start-from takes it' * warm)
+    if mode not in modes and values[name] not in (*_OFF, 'saved_model'):
+      shown = flags.as_flag(name, values[name])
+      warm = '; --warm-start-from takes it' if name == 'pretrained' else ''
+      raise InputError(f'{shown} is for --mode {", ".join(modes)}, not for {mode}{warm}')
   if mode == 'export' and not options.job_dir:
     raise InputError('--mode export needs --job-dir DIR, where the export goes')
-  if mode == 'predict' and bool(images) == bool(options.subset):
+  if mode == 'predict' and bool(command.images) == bool(options.subset):
     raise InputError('--mode predict needs --images PATH..., or --subset in their place')
   if not options.data_dir and (mode not in ('predict', 'export') or options.subset):
     raise InputError(f'--mode {mode} needs --data-dir DIR')
-  for image in images:
-    if files.is_url(image):
-      raise InputError(f'--images {image} is a URL; copy the images to a local folder')
-  if command.out:
+  if urls := list(filter(files.is_url, command.images)):
+    raise InputError(f'--images {urls[0]} is a URL; copy the images to a local folder')
+  if command.out is not None:
     check_out(command.out, '.jsonl')
 
 
@@ -108,72 +115,61 @@ def check_out(path: str, *suffixes: str) -> None:
     raise InputError(f'--out {path} is a folder, a link or a device; name a file')
 
 
-def _job(command: flags.Command, options: RunOptions) -> tuple[RunOptions, HParams]:
+def _job(
+  learning: Mapping[str, Any], options: RunOptions, *, training: bool
+) -> tuple[RunOptions, HParams]:
   """Returns the options with the job's folder, and the given hyper-parameters with the job's."""
-  training = command.mode in _TRAINING
   config: dict[str, Any] | None
   if options.pretrained:
     options, config = pretrained.as_job(options)
   else:
-    read = job_config.read_begun if training else job_config.read_config
-    config = read(options.job_dir)
+    config = (job_config.read_begun if training else job_config.read_config)(options.job_dir)
   if not config:
     if training:
-      return options, from_values(command.learning)
+      return options, from_values(learning)
     raise InputError(f'--job-dir {options.job_dir} holds no trained network; train one first')
   for name, unchanged in gone.LEARNING.items():
     if config.get(name, unchanged) != unchanged:
       log.warning('%s %s of this job is gone since version 2: ignored', name, config[name])
-  path = options.job_dir
-  return options, job_config.adopt_config(command.learning, config, path, training=training)
+  return options, job_config.adopt_config(learning, config, options.job_dir, training=training)
 
 
-def _cluster(options: RunOptions) -> Cluster:
-  """Returns the cluster of TF_CONFIG, or a single process without it."""
-  if not (text := os.environ.get('TF_CONFIG')):
-    return Cluster()
-  return tf_config.read_cluster(text, options.job_dir, 0 if options.distribute else 1)
-
-
-def _check_needs(given: dict[str, Any], hparams: HParams, options: RunOptions) -> None:
-  """Raises InputError for a given option that has no effect, because another one is off.
+def _check_needs(given: Mapping[str, Any], hparams: HParams, options: RunOptions) -> None:
+  """Raises InputError for a given option that has no effect, because of another one.
 
   `given` are those of the command, not those of a recipe or a job.
   """
   values = {**option.values(options), **all_values(hparams)}
-  for declared in option.declarations(RunOptions, HParams, Augmentation):
-    value, needed = given.get(declared.name), declared.option.needs
-    if needed and value not in (declared.default, *_OFF) and values[needed] in _OFF:
-      raise InputError(f'{declared.flag} {value} has no effect without {flag_of(needed)}')
-  for name in ('lr_values', 'lr_boundaries_steps', 'lr_boundaries_epochs'):
-    if given.get('lr_triangle') and given.get(name):
-      raise InputError(f'{flag_of(name)} has no effect with --lr-triangle; leave one out')
+  for each in option.declarations(RunOptions, HParams, Augmentation):
+    value = given.get(each.name)
+    if each.needs and value not in (each.default, *_OFF) and values[each.needs] in _OFF:
+      raise InputError(f'{each.flag} {value} has no effect without {flag_of(each.needs)}')
+  for one, other in _NEVER_BOTH:
+    if given.get(one) and given.get(other):
+      raise InputError(f'{flag_of(one)} and {flag_of(other)}: leave one of the two out')
 
 
 def _check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
   """Raises InputError if the run's options do not fit what it trains, or what the job trained."""
   if options.use_ema and not hparams.ema_decay:
     raise InputError(
-      '--use-ema asks for an average of the weights, and the job was trained without --ema-decay; '
-      'leave it out, or train a new job with --ema-decay 0.999'
+      '--use-ema: this job is trained without --ema-decay; leave it out, or add that'
     )
   if mode not in _TRAINING:
     return
-  subset = '' if options.subset in (None, 'validation') else f'--subset {options.subset}'
-  train_on = '' if hparams.train_on == 'train' else f'--train-on {hparams.train_on}'
-  if hparams.validation_source and (subset or train_on):
-    raise InputError(f'--validation-source is not evaluated with {subset or train_on}')
+  stops, other = options.stops_by, ''  # Why the validation split is not evaluated.
+  if hparams.train_on != 'train':
+    other = f'--train-on {hparams.train_on}'
+  if options.subset not in (None, 'validation'):
+    other = f'--subset {options.subset}'
+  if hparams.validation_source and other:
+    raise InputError(f'--validation-source is not evaluated with {other}; leave one of them out')
+  if stops and mode == 'train':
+    raise InputError(f'{stops} needs evaluations; use --mode train_and_evaluate')
+  if stops and other:
+    raise InputError(f'{stops} is of the validation split; leave out {other}, or use --max-minutes')
   if not hparams.train_epochs:  # Else the data will say which step is the last.
     options.check_profiled(hparams.train_steps)
-  if options.stops_by and mode == 'train':
-    raise InputError(
-      f'{options.stops_by} needs evaluations on the way; use --mode train_and_evaluate'
-    )
-  if options.stops_by and (subset or train_on):
-    raise InputError(
-      f'{options.stops_by} needs evaluations of the validation split; leave out '
-      f'{subset or train_on}, or use --max-minutes'
-    )
 
 
 def _set_environment(options: RunOptions) -> None:

@@ -120,7 +120,7 @@ def measured_recipes():
 
 @pytest.mark.parametrize(('recipe', 'record'), measured_recipes())
 def test_a_recipe_says_the_accuracy_that_its_results_have(recipe, record):
-  said, seeds = families.recipe(recipe).accuracy, records.accuracies(record)
+  said, seeds = families.RECIPES[recipe].accuracy, records.accuracies(record)
   assert said.startswith(f'{100 * statistics.fmean(seeds):.2f} % ')
   if len(seeds) > 1:
     listed = ', '.join(f'{100 * seed:.2f}' for seed in seeds)
@@ -133,7 +133,7 @@ def test_a_recipe_without_results_says_so():
   measured = {recipe for recipe, _ in measured_recipes()}
   assert {'fast94', 'fast95', 'he2015'} <= measured
   for recipe in set(families.RECIPES) - measured:
-    assert 'not measured' in families.recipe(recipe).accuracy
+    assert 'not measured' in families.RECIPES[recipe].accuracy
 
 
 def test_no_result_comes_from_a_changed_checkout():

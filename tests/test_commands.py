@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -99,9 +98,4 @@ def test_the_installed_program_has_its_trained_network(run):
 
 @pytest.mark.parametrize('name', SCRIPTS)
 def test_every_script_runs(run, name):
-  """As the version that the package has, and under its own name."""
-  said = run(name, '--version').stdout
-  assert said.startswith(f'{name} {cifar10.__version__} (TensorFlow ')
-  usage = run(name, '--help').stdout
-  assert usage.startswith(f'usage: {name} ')
-  assert not re.search(r'python -m|\.py\b', usage)
+  assert run(name, '--version').stdout.startswith(f'{name} {cifar10.__version__} (TensorFlow ')

@@ -3,10 +3,8 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 
-import checkout
 import pytest
 from outcome import refused, succeeded
 
@@ -14,16 +12,12 @@ import cifar10_main
 import generate_cifar10_tfrecords
 from cifar10 import checkpoint
 from cifar10.core.errors import InputError
-from cifar10.core.option import names
 from cifar10.data.manifest import CIFAR10
 from cifar10.job import job_config
 from cifar10.options import families
 from cifar10.options import flags as command_line
-from cifar10.options.families import BUILT_IN
-from cifar10.options.hparams import Augmentation, HParams, from_values, recipe_values
+from cifar10.options.hparams import HParams, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
-
-ALL_NAMES = names(HParams, Augmentation, RunOptions, *BUILT_IN.values()) | {'network'}
 
 
 def main(monkeypatch, *flags):
@@ -45,7 +39,7 @@ def refusal(monkeypatch, data_dir):
 
 
 def parse(*flags):
-  return vars(command_line.full_parser().parse_args(['--job-dir', 'j', *flags]))
+  return command_line.parse('', flags)
 
 
 def test_defaults_of_old():
@@ -60,19 +54,7 @@ def test_defaults_of_old():
   assert not options.sync
   assert not options.log_device_placement
   # Options stay unset unless given: the recipe or the job dir's configuration fills them in.
-  assert ALL_NAMES & set(parse()) == {'job_dir'}
-
-
-@pytest.mark.parametrize(
-  ('flags', 'value'),
-  [
-    (['--use-distortion-for-training'], True),
-    (['--use-distortion-for-training', 'False'], False),
-    (['--no-use-distortion-for-training'], False),
-  ],
-)
-def test_a_boolean_flag_means_what_it_says(flags, value):
-  assert parse(*flags)['use_distortion_for_training'] is value
+  assert parse() == {}
 
 
 def test_the_classic_recipe_is_the_defaults():
@@ -106,16 +88,13 @@ def test_recipes_are_listed(monkeypatch, capsys):
     main(monkeypatch, '--list-recipes')
   assert end.value.code == 0
   listed = capsys.readouterr().out
-  for name in families.RECIPES:
-    recipe = families.recipe(name)
+  for name, recipe in families.RECIPES.items():
     assert f'{name}\n  accuracy: {recipe.accuracy}\n  cost: {recipe.cost}\n' in listed
   assert '--lr-boundaries-steps 32000,48000' in listed
   # What is listed can be given.
   [line] = [line for line in listed.splitlines() if '--cutout' in line]
-  flags = parse(*line.removeprefix('  is: ').split())
-  assert from_values(command_line.command_of(flags).learning) == from_values(
-    recipe_values('fast96', {})
-  )
+  given = parse(*line.removeprefix('  is: ').split())
+  assert from_values(given) == from_values(recipe_values('fast96', {}))
 
 
 # The last flag of each is the one that is named, or what stands behind the arrow.
@@ -276,22 +255,6 @@ def test_refuses_a_cluster_that_cannot_run(monkeypatch, refusal, tmp_path, setti
   monkeypatch.setenv('TF_CONFIG', config)
   assert message in refusal(tmp_path / 'job', *flags)
   assert not (tmp_path / 'job').exists()
-
-
-def test_the_first_process_of_a_container_hears_sigterm():
-  """Linux keeps from it what it has no handler for, so that `docker stop` would have to kill it."""
-  code = """if True:
-    import os, sys, time
-    os.getpid = lambda: 1
-    from cifar10.core import cli
-    cli.run_process(lambda: (print('up', file=sys.stderr), time.sleep(60)))
-  """
-  environment = {**os.environ, 'PYTHONPATH': checkout.ROOT}
-  command = [sys.executable, '-c', code]
-  with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-    assert process.stderr.readline() == 'up\n'
-    process.terminate()
-    assert process.wait(50) == 143  # -15 without a handler.
 
 
 @pytest.mark.parametrize('name', ['lr[0.1]', 'a\\b', 'x*'])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from cifar10.core.errors import InputError
-from cifar10.core.option import ADDRESS
+from cifar10.core.option import is_address
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 
@@ -163,7 +163,7 @@ def _read_jobs(jobs: object) -> dict[str, tuple[str, ...]]:
     if not isinstance(listed, list):
       _refuse(f'cluster.{job}', listed, 'write a list: ["host:port"]')
     for address in listed:
-      if not (isinstance(address, str) and ADDRESS.accepts(address)):
+      if not (isinstance(address, str) and is_address(address)):
         _refuse(f'cluster.{job}', address, 'write "host:port", an IPv6 address in brackets')
     name = 'chief' if job == 'master' else job
     if name in addresses:

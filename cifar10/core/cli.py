@@ -1,18 +1,11 @@
-"""What all commands share: their parser, their names in messages, and how their process ends.
-
-A command is started as a file of the checkout, `python cifar10_main.py`, or as the script that
-`pip install .` makes of it, `cifar10-train`. Messages name files, or scripts where one is started.
-"""
+"""What all commands share: their parser, and how their process ends."""
 
 import argparse
-import contextlib
 import importlib.metadata
-import os
 import platform
-import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import cifar10
@@ -20,42 +13,6 @@ from cifar10.core import logs
 from cifar10.core.errors import CommandError, InputError, StorageError, Terminated
 from cifar10.core.logs import one_line
 from estimator_again import NotTestedError
-
-# How a command is started from a checkout, and the script of pyproject.toml.
-SCRIPTS = {
-  'generate_cifar10_tfrecords.py': 'cifar10-generate',
-  'cifar10_main.py': 'cifar10-train',
-  '-m cifar10.local_cluster': 'cifar10-cluster',
-  '-m cifar10.report': 'cifar10-report',
-  '-m cifar10.control': 'cifar10-control',
-  '-m cifar10.checkpoint': 'cifar10-checkpoint',
-}
-_IN_TEXT = re.compile(rf'(?<![\w./-])(?:python )?({"|".join(map(re.escape, SCRIPTS))})\b')
-
-
-def typed_name() -> str:
-  """Returns the command as started: 'cifar10-train', 'cifar10_main.py', 'python -m cifar10.report'.
-
-  argparse itself distinguishes `python -m` from a file only from Python 3.14 on.
-  """
-  spec = getattr(sys.modules['__main__'], '__spec__', None)
-  [path] = sys.argv[:1] or ['']
-  if spec is not None and spec.origin == path:
-    return f'python -m {spec.name}'
-  return os.path.basename(path)
-
-
-def as_typed(text: str) -> str:
-  """Returns a message that names files with the scripts' names if a script was started."""
-  if typed_name() not in SCRIPTS.values():
-    return text
-  return _IN_TEXT.sub(lambda match: SCRIPTS[match[1]], text)
-
-
-def version() -> str:
-  """Returns '0.1.0 (TensorFlow 2.15.1, Python 3.11.7)', without importing TensorFlow."""
-  tensorflow = importlib.metadata.version('tensorflow')
-  return f'{cifar10.__version__} (TensorFlow {tensorflow}, Python {platform.python_version()})'
 
 
 def path(text: str) -> str:
@@ -66,22 +23,23 @@ def path(text: str) -> str:
 
 
 class _Version(argparse.Action):
+  """Prints '1.0.0 (TensorFlow 2.15.1, Python 3.11.7)', without importing TensorFlow."""
+
   def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> NoReturn:
-    print_result(f'{parser.prog} {version()}')
+    tensorflow = importlib.metadata.version('tensorflow')
+    versions = f'(TensorFlow {tensorflow}, Python {platform.python_version()})'
+    print_result(f'{parser.prog} {cifar10.__version__} {versions}')
     parser.exit()
 
 
 class OneLineParser(argparse.ArgumentParser):
   """An argument parser that fails like everything else, by an InputError, and knows --version."""
 
-  def __init__(self, prog: str | None = None, **settings: Any):
+  def __init__(self, **settings: Any):
     settings.setdefault('formatter_class', argparse.RawDescriptionHelpFormatter)
-    super().__init__(prog or typed_name(), **settings)
+    super().__init__(**settings)
     text = 'print the versions of the program, TensorFlow and Python'
     self.add_argument('--version', action=_Version, nargs=0, default=argparse.SUPPRESS, help=text)
-
-  def format_help(self) -> str:
-    return as_typed(super().format_help())
 
   def print_help(self, file: object = None) -> None:
     print_result(self.format_help().rstrip('\n'))
@@ -100,38 +58,23 @@ def print_result(line: str) -> None:
     raise StorageError(f'standard output cannot be written ({error.strerror})') from None
 
 
-@contextlib.contextmanager
-def ended_by_signals() -> Iterator[None]:
-  """A context that SIGTERM and SIGHUP leave as Ctrl-C does: what is half written is removed."""
-  heard: list[int] = []
+def run_process(main: Callable[[], None]) -> NoReturn:
+  """Runs a command's `main` as a process, whose standard output is for results alone.
+
+  SIGTERM and SIGHUP end it as Ctrl-C does, so that what is half written is removed; while a
+  training runs, a `SignalMonitor` hears them. That Linux lets the first process of a container hear
+  them at all takes a handler, too.
+  """
 
   def end(number: int, frame: object) -> None:
-    heard.append(number)
-    if len(heard) == 1:  # `timeout` sends two, and the second may come later.
-      raise KeyboardInterrupt
+    for each in heard:  # `timeout` sends two, and the second may come later.
+      signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt(number)
 
-  before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-  for number, handler in before.items():
-    if handler is not signal.SIG_IGN:  # As behind `nohup`.
-      signal.signal(number, end)
-  try:
-    yield
-  except KeyboardInterrupt:
-    if not heard:
-      raise
-    print(f'ended by {signal.Signals(heard[0]).name}', file=sys.stderr)
-    raise SystemExit(128 + heard[0]) from None
-  finally:
-    for number, handler in before.items():
-      signal.signal(number, handler or signal.SIG_DFL)
-
-
-def run_process(main: Callable[[], None]) -> NoReturn:
-  """Runs a command's `main` as a process, whose standard output is for results alone."""
-  if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-    # Linux keeps from a container's first process the signals that it has no handler for. This one
-    # does what happens to any other process, until a training sets its own.
-    signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
+  numbers = (signal.SIGTERM, signal.SIGHUP)
+  heard = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]  # `nohup`.
+  for number in heard:
+    signal.signal(number, end)
   with logs.output_for_results():
     run_command(main)
 
@@ -145,7 +88,7 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   try:
     main()
   except CommandError as error:
-    _end(as_typed(str(error)), error.code)
+    _end(str(error), error.code)
   except NotTestedError as error:  # A TensorFlow that the Estimator does not fit to.
     _end(str(error), InputError.code)
   except Terminated as end:
@@ -153,9 +96,10 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     sys.exit(end.exit_code)
   except BrokenPipeError:  # As `| head` leaves it.
     sys.exit(128 + signal.SIGPIPE)
-  except KeyboardInterrupt:
-    print('interrupted', file=sys.stderr)
-    sys.exit(130)
+  except KeyboardInterrupt as end:  # `run_process` gives it the signal's number.
+    [number] = end.args or [signal.SIGINT]
+    print(f'ended by {signal.Signals(number).name}', file=sys.stderr)
+    sys.exit(128 + number)
   except (OSError, MemoryError) as error:  # Of the last resort: who knows more names it.
     _end('not enough memory' if isinstance(error, MemoryError) else str(error), 1)
   except Exception as error:  # TensorFlow's, of a GPU or of what its own allocator refuses.

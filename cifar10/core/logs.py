@@ -63,10 +63,12 @@ class AboveBars(logging.Handler):
 
 
 def set_up(verbose: bool = False) -> None:
-  """Shows the program's own log, and TensorFlow's if `verbose`."""
-  logging.basicConfig(level=logging.WARNING, handlers=[AboveBars()])
-  log.setLevel(logging.INFO)
+  """Shows the program's log, unless it is configured, and TensorFlow's if `verbose`."""
   logging.getLogger('tensorflow').setLevel(logging.INFO if verbose else logging.ERROR)
+  if not (log.handlers or log.level):
+    log.addHandler(AboveBars())
+    log.setLevel(logging.INFO)
+    log.propagate = False
 
 
 def images_bar(total: int | None, desc: str, *, disable: bool = False) -> tqdm.tqdm:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -30,6 +29,7 @@ _KINDS: dict[Any, str] = {
   tuple[float, ...]: 'finite numbers with commas between',
   tuple[str, ...]: 'texts',
 }
+_OPTIONAL = {kind | None: kind for kind in _KINDS}
 
 
 class Check(NamedTuple):
@@ -39,39 +39,23 @@ class Check(NamedTuple):
   remedy: str  # 'must be 1 or more'
 
 
-class Option(NamedTuple):
-  """The declaration of an option, without name, type and default."""
-
-  help: str
-  choices: tuple[Any, ...] = ()
-  check: Check | None = None
-  metavar: str | None = None
-  fixed: bool = False  # Cannot change once the job exists: its checkpoints would not fit.
-  switch: bool = False  # Cannot change between 0 and not 0: this selects the optimizer's variables.
-  needs: str = ''  # The name of the option without which this one has no effect.
+def at_least(low: float) -> Check:
+  """Accepts `low` or more."""
+  return Check(lambda value: value >= low, f'must be {low:g} or more')
 
 
-def option(default: Any, help: str, **declared: Any) -> Any:
-  """Returns a field of an options class with default, help and the other fields of `Option`."""
-  return dataclasses.field(default=default, metadata={'option': Option(help, **declared)})
-
-
-def at_least(low: float, unit: str = '') -> Check:
-  """Accepts `low` or more; `unit` starts with a space: ' (all cores)'."""
-  return Check(lambda value: value >= low, f'must be {low:g}{unit} or more')
-
-
-def above(low: float, unit: str = '') -> Check:
+def above(low: float) -> Check:
   """Accepts more than `low`."""
-  return Check(lambda value: value > low, f'must be above {low:g}{unit}')
+  return Check(lambda value: value > low, f'must be above {low:g}')
 
 
-def between(low: float, high: float, unit: str = '') -> Check:
+def between(low: float, high: float) -> Check:
   """Accepts `low` to `high`, both included."""
-  return Check(lambda value: low <= value <= high, f'must be {low:g} to {high:g}{unit}')
+  return Check(lambda value: low <= value <= high, f'must be {low:g} to {high:g}')
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
+  """Tells whether this is host:port, an IPv6 address in brackets, the port not 0."""
   match = re.fullmatch(r'(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})', text, re.ASCII)
   return match is not None and 0 < int(match[1]) < 65536
 
@@ -83,15 +67,17 @@ def _is_pattern(text: str) -> bool:
     return False
 
 
-BELOW_ONE = Check(lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
 _NAME = r'[^\W\d]\w*(\.[^\W\d]\w*)*'
+BELOW_ONE = Check(lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
 FUNCTION = Check(
   lambda text: bool(re.fullmatch(f'{_NAME}:{_NAME}', text)), 'must be package.module:function'
 )
-ADDRESS = Check(
-  _is_address, 'must be HOST:PORT, with a port of 1 to 65535, an IPv6 address in brackets'
-)
 PATTERN = Check(_is_pattern, 'must be a regular expression')
+
+
+def option(default: Any, help: str, check: Check | None = None, **declared: Any) -> Any:
+  """Returns a field of an options class; `declared` are fields of `Declaration`."""
+  return dataclasses.field(default=default, metadata={'help': help, 'check': check, **declared})
 
 
 class Options:
@@ -114,7 +100,13 @@ class Declaration(NamedTuple):
   kind: Any  # One of _KINDS.
   is_optional: bool  # Accepts None, too.
   default: Any
-  option: Option
+  help: str
+  check: Check | None = None
+  choices: tuple[Any, ...] = ()
+  metavar: str | None = None
+  fixed: bool = False  # Cannot change once the job exists: its checkpoints would not fit.
+  switch: bool = False  # Cannot change between 0 and not 0: this selects the optimizer's variables.
+  needs: str = ''  # The name of the option without which this one has no effect.
 
   @property
   def flag(self) -> str:
@@ -123,15 +115,14 @@ class Declaration(NamedTuple):
 
   def require(self, value: object) -> None:
     """Raises InputError unless the option accepts the value."""
-    choices, check = self.option.choices, self.option.check
     if value is None and self.is_optional:
       return
     if not _is_a(value, self.kind):
       remedy = f'must be {_KINDS[self.kind]}'
-    elif choices and value not in choices:
-      remedy = f'must be one of {", ".join(map(str, choices))}'
-    elif check and not check.accepts(value):
-      remedy = check.remedy
+    elif self.choices and value not in self.choices:
+      remedy = f'must be one of {", ".join(map(str, self.choices))}'
+    elif self.check and not self.check.accepts(value):
+      remedy = self.check.remedy
     else:
       return
     shown = json.dumps(value) if isinstance(value, str) else as_text(value)
@@ -139,27 +130,26 @@ class Declaration(NamedTuple):
 
 
 def declarations(*classes: type) -> tuple[Declaration, ...]:
-  """Returns the options that classes and their bases declare, in order."""
-  return tuple(
-    Declaration(field.name, *_kind(field.name, kinds[field.name]), field.default, declared)
-    for cls in classes
-    for kinds in [typing.get_type_hints(cls)]
-    for field in dataclasses.fields(cls)
-    if (declared := field.metadata.get('option'))
-  )
+  """Returns the options that classes and their bases declare, in order.
 
-
-def _kind(name: str, hint: Any) -> tuple[Any, bool]:
-  """Returns (int, True) for int | None; raises InputError for a type that no flag can have."""
-  is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
-  kinds = set(typing.get_args(hint)) - {types.NoneType} if is_union else {hint}
-  kind = kinds.pop()
-  if kinds or kind not in _KINDS:
-    raise InputError(
-      f'option {name} has the type {hint}; give it int, float, str, bool or tuple[int, ...], alone '
-      'or with | None'
-    )
-  return kind, is_union
+  Raises:
+    InputError: one has a type that no flag can have.
+  """
+  found = []
+  for cls in classes:
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+      if 'help' not in field.metadata:
+        continue
+      name, hint = field.name, hints[field.name]
+      kind = _OPTIONAL.get(hint, hint)
+      if kind not in _KINDS:
+        raise InputError(
+          f'option {name} has the type {hint}; give it int, float, str, bool or tuple[int, ...], '
+          'alone or with | None'
+        )
+      found.append(Declaration(name, kind, kind is not hint, field.default, **field.metadata))
+  return tuple(found)
 
 
 def names(*classes: type) -> set[str]:
@@ -167,7 +157,7 @@ def names(*classes: type) -> set[str]:
   return {declared.name for declared in declarations(*classes)}
 
 
-def values(options: Options) -> dict[str, Any]:
+def values(options: object) -> dict[str, Any]:
   """Returns the values of an instance's own options, by name."""
   return {each.name: getattr(options, each.name) for each in declarations(type(options))}
 
@@ -185,7 +175,7 @@ def flag_of(name: str) -> str:
 
 def as_text(value: object) -> str:
   """Returns a value as it is typed on the command line: '1,0.1' for (1.0, 0.1)."""
-  if isinstance(value, tuple):
+  if isinstance(value, (tuple, list)):
     return ','.join(map(as_text, value))
   return f'{value:g}' if isinstance(value, float) and value == float(f'{value:g}') else str(value)
 

@@ -49,19 +49,13 @@ def imported(flag: str, name: str) -> Any:
     return name.made
   if name.startswith('given:'):
     raise InputError(f'{flag} {name} is an object that a call in Python was given; give it again')
-  module, _, path = name.partition(':')
   if not {'', os.getcwd()} & set(sys.path):
     sys.path.append(os.getcwd())  # Whichever way the command was started.
   remedy = 'correct it, or run from its folder or with that in PYTHONPATH'
   with others_code(
     lambda said: InputError(f'{flag} {name} cannot be imported: {said}; {remedy}'), None
   ):
-    importlib.import_module(module)
-  try:
     function = _found(name)
-  except AttributeError:
-    file = getattr(sys.modules[module], '__file__', module)
-    raise InputError(f'{flag} {name}: there is no {path} in {file}; name another') from None
   if not callable(function):
     raise InputError(f'{flag} {name} is {function!r:.60}, not a function; name another')
   return function

@@ -13,7 +13,7 @@ from cifar10.core.errors import InputError
 from cifar10.core.option import declarations, names
 from cifar10.data.manifest import DatasetInfo, describe
 from cifar10.options import families, gone
-from cifar10.options.hparams import Augmentation, HParams, all_values, family_of, from_values
+from cifar10.options.hparams import Augmentation, HParams, all_values, from_values
 
 CONFIG_NAME = 'config.json'
 LOCK = 'lock'
@@ -86,13 +86,13 @@ def adopt_config(
   job, known = _trained_with(_renamed(config, given.get('network'), path), path)
   here = {**all_values(from_values({'network': job['network']})), **given}
   declared = declarations(HParams, Augmentation, families.find(job['network']))
-  fixed = {each.name for each in declared if each.option.fixed} | {'network'}
+  fixed = {each.name for each in declared if each.fixed} | {'network'}
   if not training:  # An evaluation may use another split, and has no learning rate.
     fixed -= names(HParams)
     given = {name: value for name, value in given.items() if name not in _OF_TRAINING}
   different = [name for name in job if name in fixed & set(given) and job[name] != given[name]]
   if training:  # Checkpoints hold the variables of one optimizer.
-    switches = {each.name for each in declared if each.option.switch} & known
+    switches = {each.name for each in declared if each.switch} & known
     different += [name for name in job if name in switches and bool(job[name]) != bool(here[name])]
   if different:
     listed = [f'{name} is {job[name]} there and {here[name]} here' for name in different]
@@ -112,7 +112,7 @@ def _renamed(config: Mapping[str, Any], network: str | None, path: str) -> Mappi
   before = config.get('network')
   if not isinstance(before, str) or before not in gone.NETWORKS:
     return config
-  if network is None or not families.is_known(network) or before != family_of(network).NAME:
+  if network is None or not families.is_known(network) or before != families.find(network).NAME:
     raise InputError(f'--job-dir {path}: its network, {before}, {gone.NETWORKS[before]}')
   return {**config, 'network': network}
 
@@ -125,7 +125,7 @@ def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any],
   """
   network = config.get('network', families.DEFAULT)
   try:
-    family = [family_of(network)] if families.is_known(network) else []
+    family = [families.find(network)] if families.is_known(network) else []
     known = dict(from_json((HParams, Augmentation, *family), config))
     return all_values(from_values({'network': network, **known})), set(known)
   except InputError as error:

@@ -4,12 +4,10 @@ cifar10/pretrained/ has the variables of each, float16, in NAME.npz, and the con
 commit and accuracy of its training in NAME.json. benchmarks/pretrained.py makes both.
 """
 
-import atexit
 import dataclasses
 import functools
 import json
 import os
-import shutil
 import tempfile
 from typing import Any
 
@@ -28,7 +26,7 @@ def as_job(options: RunOptions) -> tuple[RunOptions, dict[str, Any]]:
   name = options.pretrained
   assert name
   there = config(name)
-  options = dataclasses.replace(options, job_dir=options.job_dir or _temporary(name))
+  options = dataclasses.replace(options, job_dir=options.job_dir or _temporary(name).name)
   if job_config.read_config(options.job_dir) not in (None, there):
     raise InputError(
       f'--job-dir {options.job_dir} holds a job of its own, and --pretrained {name} needs a new '
@@ -48,8 +46,5 @@ def config(name: str) -> dict[str, Any]:
   return {**record['config'], 'dtype': 'float32'}  # In which any processor is fast.
 
 
-@functools.cache
-def _temporary(name: str) -> str:
-  folder = tempfile.mkdtemp(prefix=f'{name}-')
-  atexit.register(shutil.rmtree, folder, ignore_errors=True)
-  return folder
+# Removed when the process ends by itself.
+_temporary = functools.cache(lambda name: tempfile.TemporaryDirectory(prefix=f'{name}-'))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from cifar10.data.manifest import CIFAR10
-from cifar10.options.families import RESNET_LAYERS_PER_N, RESNET_OTHER_LAYERS, ResNetFamily
+from cifar10.options.families import ResNetFamily
 from model_base import FamilyNetwork, LayerSettings, ResNet
 
 
@@ -29,7 +29,7 @@ class FamilyResNet(FamilyNetwork, ResNet):
     residual = self._residual_v1 if is_version_1 else self._residual_v2
     if options.bottleneck:
       residual = self._bottleneck_residual_v2
-    blocks = (options.num_layers - RESNET_OTHER_LAYERS) // RESNET_LAYERS_PER_N[options.bottleneck]
+    blocks = (options.num_layers - 2) // (9 if options.bottleneck else 6)
     with tf.compat.v1.variable_scope('init'):
       x = self._conv(self._input(x, input_data_format), 3, 16, 1)
       if is_version_1:  # Else the first block begins with them.

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from cifar10.options.families import WRN_LAYERS_PER_N, WRN_OTHER_LAYERS
 from model_base import FamilyNetwork
 
 
@@ -24,7 +23,7 @@ class WideResNet(FamilyNetwork):
   """The WRN-d-k that the options describe."""
 
   def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
-    blocks_per_stage = (self._options.wrn_depth - WRN_OTHER_LAYERS) // WRN_LAYERS_PER_N
+    blocks_per_stage = (self._options.wrn_depth - 4) // 6  # And a shortcut's in each stage.
     with tf.compat.v1.variable_scope('init'):
       x = self._conv(self._input(x, input_data_format), 3, 16, 1)
     for stage, (filters, stride) in enumerate(((16, 1), (32, 2), (64, 2)), 1):

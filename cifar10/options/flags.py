@@ -1,27 +1,24 @@
-"""Parses the command line of training: its own flags, and one flag for each declared option.
-
-python -m cifar10.options.flags > docs/flags.md
-"""
+"""Parses the command line of training: one flag for each declared option."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import sys
 import typing
-from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from cifar10.core.cli import OneLineParser, print_result
 from cifar10.core.errors import InputError
-from cifar10.core.option import Declaration, as_text, declarations, flag_of, picked
+from cifar10.core.option import Declaration, as_text, declarations, flag_of, option
 from cifar10.options import families, gone
 from cifar10.options.families import Family
-from cifar10.options.hparams import Augmentation, HParams, family_of, recipe_values
+from cifar10.options.hparams import Augmentation, HParams
 from cifar10.options.run_options import RunOptions
 
 MODES = ('train_and_evaluate', 'train', 'evaluate', 'predict', 'export')
-DEFAULT_RECIPE = 'classic'  # It sets no options.
 # The groups of options for all networks: a title, and the class that declares the options.
 COMMON: dict[str, type] = {
   'where it runs and what it keeps': RunOptions,
@@ -33,21 +30,42 @@ FAMILIES: dict[str, type] = {
 }
 
 
-class Command(NamedTuple):
-  """A parsed command line."""
+@dataclasses.dataclass(frozen=True)
+class Command:
+  """What the command does: options of which no job keeps anything."""
 
-  mode: str
-  images: list[str]  # For prediction.
-  out: str  # Where predictions are written to; '': on standard output.
-  dry_run: bool
-  verbose: bool
-  given: dict[str, Any]  # All given options, and so those of `RunOptions`.
-  learning: dict[str, Any]  # All other options that are given or that the recipe sets.
+  mode: str = option(MODES[0], 'what to do', choices=MODES)
+  recipe: str | None = option(
+    None,
+    'a set of other defaults, see --list-recipes (default: classic)',
+    choices=tuple(families.RECIPES),
+  )
+  images: tuple[str, ...] = option(
+    (),
+    'for --mode predict: image files and folders; --subset in their place classifies a split',
+    metavar='PATH',
+  )
+  out: str | None = option(
+    None,
+    'for --mode predict: the .jsonl file of all predictions (default: standard output)',
+    metavar='FILE',
+  )
+  dry_run: bool = option(
+    False,
+    'check a training without doing it: report its size and time ten steps, and write nothing to '
+    'the job dir',
+  )
+  verbose: bool = option(False, "show TensorFlow's own log")
 
 
-def parse(description: str) -> Command:
-  """Parses the command line; ends the process on --help and on errors."""
-  words = sys.argv[1:]
+def parse(description: str, words: Sequence[str] | None = None) -> dict[str, Any]:
+  """Returns the given options by name; ends the process on --help, raises InputError on errors.
+
+  Args:
+    description: the command's.
+    words: of a call in Python, which gives names in full; by default those of the command line.
+  """
+  is_call, words = words is not None, sys.argv[1:] if words is None else words
   gone.refuse(words)
   first = argparse.ArgumentParser(add_help=False, exit_on_error=False)
   first.add_argument('--network')
@@ -55,27 +73,23 @@ def parse(description: str) -> Command:
   with contextlib.suppress(argparse.ArgumentError):  # The parser of all flags says what is wrong.
     network = first.parse_known_args(words)[0].network
     if network not in families.BUILT_IN and families.is_known(network):
-      own = family_of(network)
-  return command_of(vars(full_parser(description, own).parse_args(words)))
-
-
-def command_of(given: dict[str, Any]) -> Command:
-  """The values that a parser has found, by name, as what they ask for; raises InputError."""
-  if {'train_steps', 'train_epochs'} <= set(given):
-    steps, epochs = given['train_steps'], given['train_epochs']
-    raise InputError(f'--train-steps {steps} and --train-epochs {epochs}: give one of the two')
-  learning = {name: given[name] for name in set(given) - set(picked(RunOptions, given))}
-  mode, recipe, dry_run, verbose = map(learning.pop, ('mode', 'recipe', 'dry_run', 'verbose'))
-  images, out = learning.pop('images', []), learning.pop('out', None)
-  if out == '':
-    raise InputError('--out is empty; name a file')
-  if recipe:
-    learning = recipe_values(recipe, learning)
-  return Command(mode, images, out or '', dry_run, verbose, given, learning)
+      own = families.find(network)
+  try:
+    parser = full_parser(description, own, allow_abbrev=not is_call)
+  except argparse.ArgumentError as error:
+    raise InputError(
+      f'--network {network} has an option with a name that is taken: {error}'
+    ) from None
+  given = vars(parser.parse_args(words))
+  # An empty text adds none to a list.
+  return {
+    name: tuple(filter(None, value)) if isinstance(value, list) else value
+    for name, value in given.items()
+  }
 
 
 def full_parser(
-  description: str | None = None, own: type[Family] | None = None
+  description: str | None = None, own: type[Family] | None = None, *, allow_abbrev: bool = True
 ) -> argparse.ArgumentParser:
   """Returns a parser of all flags.
 
@@ -83,27 +97,11 @@ def full_parser(
     description: the command's.
     own: the user's own family, if one is chosen; then without the other families, whose options
       may have the names of its own.
+    allow_abbrev: whether the beginning of a flag will do, where no other flag begins so.
   """
-  parser = OneLineParser(description=description)
-  _add_own_flags(parser.add_argument_group('what it does'))
+  parser = OneLineParser(description=description, allow_abbrev=allow_abbrev)
   titled = {f'--network {own.PLACE}: {own.TITLE}': own} if own else FAMILIES
-  for title, cls in {**COMMON, **titled}.items():
-    group = parser.add_argument_group(title)
-    for declared in declarations(cls):
-      _add_flag(group, declared)
-  return parser
-
-
-def _add_own_flags(group: argparse._ArgumentGroup) -> None:
-  """Adds the command's flags that are not declared options."""
-  group.add_argument(
-    '--mode', choices=MODES, default=MODES[0], help='what to do (default: %(default)s)'
-  )
-  group.add_argument(
-    '--recipe',
-    choices=tuple(families.RECIPES),
-    help=f'a set of other defaults, see --list-recipes (default: {DEFAULT_RECIPE})',
-  )
+  group = parser.add_argument_group('what it does')
   group.add_argument(
     '--network',
     type=_network,
@@ -111,39 +109,23 @@ def _add_own_flags(group: argparse._ArgumentGroup) -> None:
     help=f'the family of networks: {families.CHOICES} (docs/python.md; default: '
     f'{families.DEFAULT})',
   )
-  group.add_argument(
-    '--images',
-    nargs='+',
-    action='extend',
-    metavar='PATH',
-    default=[],
-    help='for --mode predict: image files and folders of them; --subset in their place classifies '
-    'a split',
-  )
-  group.add_argument(
-    '--out',
-    metavar='FILE',
-    default=argparse.SUPPRESS,
-    help='for --mode predict: the .jsonl file of all predictions (default: standard output)',
-  )
-  group.add_argument(
-    '--dry-run',
-    action='store_true',
-    help='check a training without doing it: report its size and time twenty steps, and write '
-    'nothing to the job dir',
-  )
-  group.add_argument('--verbose', action='store_true', help="show TensorFlow's own log")
   listing = 'list all recipes with their accuracy'
   unset = argparse.SUPPRESS
   group.add_argument('--list-recipes', action=_ListRecipes, nargs=0, default=unset, help=listing)
+  for declared in declarations(Command):
+    _add_flag(group, declared)
+  for title, cls in {**COMMON, **titled}.items():
+    group = parser.add_argument_group(title)
+    for declared in declarations(cls):
+      _add_flag(group, declared)
+  return parser
 
 
 class _ListRecipes(argparse.Action):
   """Prints each recipe with accuracy, cost and flags, and ends the process, like --help."""
 
   def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> NoReturn:
-    for name in families.RECIPES:
-      accuracy, cost, defaults = families.recipe(name)
+    for name, (accuracy, cost, defaults) in families.RECIPES.items():
       flags = ' '.join(as_flag(*default) for default in defaults.items()) or 'the defaults'
       print_result(f'{name}\n  accuracy: {accuracy}\n  cost: {cost}\n  is: {flags}')
     parser.exit()
@@ -154,7 +136,7 @@ def _add_flag(group: argparse._ArgumentGroup, declared: Declaration) -> None:
   settings: dict[str, Any] = {
     'dest': declared.name,
     'default': argparse.SUPPRESS,  # A flag that is not given stays unset: recipe or job dir set it.
-    'help': declared.option.help.replace('%', '%%') + (f' (default: {default})' if default else ''),
+    'help': declared.help.replace('%', '%%') + (f' (default: {default})' if default else ''),
   }
   if declared.kind is bool:
     group.add_argument(declared.flag, nargs='?', const=True, type=_bool, **settings)
@@ -163,10 +145,10 @@ def _add_flag(group: argparse._ArgumentGroup, declared: Declaration) -> None:
     group.add_argument(negated, action='store_false', **settings)
     return
   if declared.kind == tuple[str, ...]:
-    settings['action'] = _Append
+    settings |= {'action': 'extend', 'nargs': '+'}
   else:
-    settings |= {'type': _parser_of(declared.kind), 'choices': declared.option.choices or None}
-  group.add_argument(declared.flag, metavar=declared.option.metavar, **settings)
+    settings |= {'type': _parser_of(declared.kind), 'choices': declared.choices or None}
+  group.add_argument(declared.flag, metavar=declared.metavar, **settings)
 
 
 def _parser_of(kind: Any) -> Callable[[str], Any]:
@@ -181,14 +163,6 @@ def _parser_of(kind: Any) -> Callable[[str], Any]:
       raise argparse.ArgumentTypeError(f'{text!r} must be numbers separated by commas') from None
 
   return parse
-
-
-class _Append(argparse.Action):
-  """Appends a flag's values over its repetitions; an empty value adds none."""
-
-  def __call__(self, parser: object, namespace: object, values: Any, _: object = None) -> None:
-    added = (values,) if values else ()
-    setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), *added))
 
 
 def _network(text: str) -> str:

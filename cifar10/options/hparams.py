@@ -27,10 +27,6 @@ from cifar10.options import families
 from cifar10.options.families import Family
 from cifar10.options.run_options import RunOptions
 
-# Beside the options: flags of the command, arguments in Python, and what else config.json holds.
-_TAKEN = {'mode', 'recipe', 'network', 'images', 'out', 'dry_run', 'verbose', 'callbacks'}
-_TAKEN |= {'help', 'version', 'list_recipes', 'print_completion', 'data', 'data_set', 'control'}
-
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation(Options):
@@ -39,7 +35,7 @@ class Augmentation(Options):
   crop_padding: int = option(
     4,
     'pixels of padding on each side of a training image before its random crop to 32x32',
-    check=between(0, 31, ' pixels'),
+    between(0, 31),
     needs='use_distortion_for_training',
   )
   padding_mode: str = option(
@@ -60,20 +56,16 @@ class Augmentation(Options):
   cutout: int = option(
     0,
     'side in pixels of a grey square in each training image, wholly within it; 0: none',
-    check=between(0, 32, ' pixels'),
+    between(0, 32),
     needs='use_distortion_for_training',
   )
-
-
-def _default_family() -> Family:
-  return families.find(families.DEFAULT)()
 
 
 @dataclasses.dataclass(frozen=True)
 class HParams(Options):
   """The hyper-parameters of a training. Defaults are those of the old program unless noted."""
 
-  family: Family = dataclasses.field(default_factory=_default_family)
+  family: Family = dataclasses.field(default_factory=families.ResNetFamily)
   augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
 
   # Data.
@@ -86,47 +78,45 @@ class HParams(Options):
   source: str | None = option(
     None,
     'a Python function that yields the training examples in place of the split (docs/data.md)',
-    check=FUNCTION,
+    FUNCTION,
     metavar='MODULE:FUNCTION',
     fixed=True,
   )
   validation_source: str | None = option(
     None,
     'a Python function, as --source has it, in place of the validation split',
-    check=FUNCTION,
+    FUNCTION,
     metavar='MODULE:FUNCTION',
   )
   examples_per_epoch: int | None = option(
     None,
     'examples that --source yields in an epoch (default: its len())',
-    check=at_least(1),
+    at_least(1),
     needs='source',
   )
   # Optimization.
   train_steps: int = option(
-    80_000, 'global steps to train in all, including earlier runs of the job', check=at_least(1)
+    80_000, 'global steps to train in all, including earlier runs of the job', at_least(1)
   )
   train_epochs: float | None = option(
-    None, 'epochs to train in all, in place of --train-steps', check=above(0)
+    None, 'epochs to train in all, in place of --train-steps', above(0)
   )
   train_batch_size: int = option(
-    128, 'training examples in a step of one process, shared by its towers', check=at_least(1)
+    128, 'training examples in a step of one process, shared by its towers', at_least(1)
   )
   eval_batch_size: int = option(
-    100, 'evaluation batch size; changes the speed, not the results', check=at_least(1)
+    100, 'evaluation batch size; changes the speed, not the results', at_least(1)
   )
-  learning_rate: float = option(
-    0.1, 'base learning rate, which the schedule multiplies', check=above(0)
-  )
+  learning_rate: float = option(0.1, 'base learning rate, which the schedule multiplies', above(0))
   lr_values: tuple[float, ...] = option(
     (1.0, 0.1, 0.01, 0.002),
     'factors of the learning rate, one for each phase of the schedule',
-    check=Check(lambda factors: all(each >= 0 for each in factors), 'must be 0 or more'),
+    Check(lambda factors: all(each >= 0 for each in factors), 'must be 0 or more'),
   )
   lr_boundaries_epochs: tuple[float, ...] = option(
     (82, 123, 300),
     'epochs at which a phase of the schedule ends; one fewer than --lr-values',
-    check=Check(lambda epochs: all(epoch < 1e6 for epoch in epochs), 'must be below a million'),
+    Check(lambda epochs: all(epoch < 1e6 for epoch in epochs), 'must be below a million'),
   )
   lr_boundaries_steps: tuple[int, ...] = option(
     (), 'global steps at which a phase ends, in place of --lr-boundaries-epochs'
@@ -135,49 +125,49 @@ class HParams(Options):
     (),
     'a triangle in place of phases: the first factor, the part of training at which it is 1, the '
     'last factor',
-    check=Check(
+    Check(
       lambda numbers: not numbers or (len(numbers) == 3 and min(numbers) >= 0 and numbers[1] <= 1),
       'must be three numbers of 0 or more, as 0.2,0.23,0.07, the second of at most 1',
     ),
   )
-  momentum: float = option(0.9, 'SGD momentum', check=BELOW_ONE)
+  momentum: float = option(0.9, 'SGD momentum', BELOW_ONE)
   nesterov: bool = option(False, 'use Nesterov momentum in place of plain momentum')
   weight_decay: float = option(
     2e-4,
     'coefficient of half the sum of squares of all trainable variables but those of Muon',
-    check=at_least(0),
+    at_least(0),
   )
   offset_lr_factor: float = option(
-    1.0, 'multiplies the rate of batch-norm offsets, divides their weight decay', check=above(0)
+    1.0, 'multiplies the rate of batch-norm offsets, divides their weight decay', above(0)
   )
   head_lr_factor: float = option(
-    1.0, 'multiplies the rate of the last layer, divides its weight decay', check=above(0)
+    1.0, 'multiplies the rate of the last layer, divides its weight decay', above(0)
   )
   muon_learning_rate: float = option(
     0.0,
     'learning rate of Muon, which updates convolution kernels; 0: SGD updates them',
-    check=at_least(0),
+    at_least(0),
     switch=True,
   )
   label_smoothing: float = option(
-    0.0, 'part of the target that is spread evenly over the classes', check=BELOW_ONE
+    0.0, 'part of the target that is spread evenly over the classes', BELOW_ONE
   )
   lookahead_steps: int = option(
     0,
     'Lookahead: steps after which variables go on from a mean with slow copies; 0: off',
-    check=at_least(0),
+    at_least(0),
     switch=True,
   )
   ema_decay: float = option(
-    0.0, "decay of the weights' moving average, as 0.999; 0: off", check=BELOW_ONE, switch=True
+    0.0, "decay of the weights' moving average, as 0.999; 0: off", BELOW_ONE, switch=True
   )
   use_distortion_for_training: bool = option(
     True, 'augment training images: random crops, mirroring and cutout'
   )
   batch_norm_decay: float = option(
-    0.997, "decay of batch norm's moving averages in each step", check=BELOW_ONE
+    0.997, "decay of batch norm's moving averages in each step", BELOW_ONE
   )
-  batch_norm_epsilon: float = option(1e-5, 'added to the variance in batch norm', check=above(0))
+  batch_norm_epsilon: float = option(1e-5, 'added to the variance in batch norm', above(0))
   dtype: str = option(
     'float32',
     'compute dtype of activations and kernels; auto: what the hardware is fast at',
@@ -191,13 +181,13 @@ class HParams(Options):
   tta_below: float = option(
     1.0,
     '--tta only where the likeliest class has a probability below this; 1: for all images',
-    check=between(0, 1),
+    between(0, 1),
     needs='tta',
   )
   freeze: str = option(
     '',
     'a regular expression: variables with such names are not trained, as resnet/(init|stage)',
-    check=PATTERN,
+    PATTERN,
     metavar='REGEX',
     fixed=True,
   )
@@ -234,20 +224,19 @@ def from_values(given: Mapping[str, Any]) -> HParams:
   network = given.get('network', families.DEFAULT)
   if not families.is_known(network):
     raise InputError(f'--network is {network!r}: it must be one of {families.CHOICES}')
-  family = family_of(network)
+  family = families.find(network)
   for name in sorted(set(given) - names(HParams, Augmentation, family) - {'network'}):
-    owner = families.owner(name)
-    if not owner:
+    owners = [owner for owner, each in families.BUILT_IN.items() if name in names(each)]
+    if not owners:
       raise InputError(f'{name} is no option of a training; leave it out')
     raise InputError(
-      f'{flag_of(name)} {as_text(given[name])} belongs to --network {owner}, not to {network}; '
+      f'{flag_of(name)} {as_text(given[name])} belongs to --network {owners[0]}, not to {network}; '
       'leave it out'
     )
-  return HParams(
-    family=family(**picked(family, given)),
-    augmentation=Augmentation(**picked(Augmentation, given)),
-    **picked(HParams, given),
-  )
+  with families.own_code(family):
+    own = family(**picked(family, given))
+  augmentation = Augmentation(**picked(Augmentation, given))
+  return HParams(own, augmentation, **picked(HParams, given))
 
 
 def from_params(params: Any) -> HParams:
@@ -264,27 +253,13 @@ def from_params(params: Any) -> HParams:
   return from_values({name: value for name, value in given.items() if name not in others})
 
 
-def family_of(network: str) -> type[Family]:
-  """Returns the family of a known network; raises InputError if an option of it is the program's.
-
-  With one name for both, the program's value would be the family's in one mode, its own in another.
-  """
-  family = families.find(network)
-  taken = names(family) & (_TAKEN | names(RunOptions, HParams, Augmentation))
-  if family.PLACE and taken:
-    raise InputError(
-      f'--network {network} has an option {min(taken)}, a name that is taken; give it another name'
-    )
-  return family
-
-
 def recipe_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the values, by name, of a recipe with the given options applied.
 
   A given option overrides the recipe's value, the recipe's other options of the learning rate,
   and, if it selects another network, the recipe's options of its own network.
   """
-  defaults = dict(families.recipe(name).defaults)
+  defaults = dict(families.RECIPES[name].defaults)
   network = given.get('network', defaults.get('network', families.DEFAULT))
   if families.is_known(network):
     kept = names(HParams, Augmentation, families.find(network)) | {'network'}

@@ -49,7 +49,7 @@ class RunOptions(Options):
   checkpoint: str | None = option(
     None,
     'what to evaluate, predict with or export; best: the one in best/ (default: the latest)',
-    check=Check(bool, 'must be the name of a checkpoint'),
+    Check(bool, 'must be the name of a checkpoint'),
   )
   pretrained: str | None = option(
     None,
@@ -69,51 +69,49 @@ class RunOptions(Options):
     'saved_model', 'the export format; onnx needs tf2onnx', choices=('saved_model', 'onnx', 'keras')
   )
   eval_every_steps: int = option(
-    1000, 'global steps between two evaluations during training', check=at_least(1)
+    1000, 'global steps between two evaluations during training', at_least(1)
   )
   save_every_steps: int | None = option(
     None,
     'global steps between two checkpoints (default: --eval-every-steps; without an evaluator '
     'task also ten minutes after the last one)',
-    check=at_least(1),
+    at_least(1),
   )
-  keep_checkpoints: int = option(5, 'number of latest checkpoints to keep', check=at_least(1))
+  keep_checkpoints: int = option(5, 'number of latest checkpoints to keep', at_least(1))
   keep_best: int = option(
-    1, 'number of checkpoints in best/: the best on the validation split', check=between(0, 1000)
+    1, 'number of checkpoints in best/: the best on the validation split', between(0, 1000)
   )
   stop_at_accuracy: float | None = option(
-    None, 'end training at this accuracy on the validation split', check=between(0, 1)
+    None, 'end training at this accuracy on the validation split', between(0, 1)
   )
   stop_without_gain: int | None = option(
-    None, 'end training after so many evaluations without a higher accuracy', check=at_least(1)
+    None, 'end training after so many evaluations without a higher accuracy', at_least(1)
   )
   max_minutes: float | None = option(
-    None, 'end training after so many minutes, those of earlier runs included', check=above(0)
+    None, 'end training after so many minutes, those of earlier runs included', above(0)
   )
   callback: tuple[str, ...] = option(
     (),
     'a Python function that makes a callback, as package.module:function; can be given several '
     'times (docs/python.md)',
-    check=Check(lambda names: all(map(FUNCTION.accepts, names)), 'must be package.module:function'),
+    Check(lambda names: all(map(FUNCTION.accepts, names)), 'must be package.module:function'),
     metavar='MODULE:FUNCTION',
   )
-  log_every: float = option(
-    10.0, 'seconds between two progress lines in the log', check=above(0, ' seconds')
-  )
+  log_every: float = option(10.0, 'seconds between two progress lines in the log', above(0))
   profile_steps: str | None = option(
     None,
     'global steps to profile, as 100:110: write a trace of each to JOB/profile/',
-    check=Check(
+    Check(
       lambda text: bool(first_and_last(text)),
       f'must be FIRST:LAST, as 100:110: at most {MOST_PROFILED} global steps, counted from 1',
     ),
     metavar='FIRST:LAST',
   )
   num_gpus: int | None = option(
-    None, 'GPUs, one tower on each; 0: the CPU (default: all visible)', check=at_least(0)
+    None, 'GPUs, one tower on each; 0: the CPU (default: all visible)', at_least(0)
   )
   num_cpu_towers: int = option(
-    1, 'number of towers on virtual CPUs, where no GPU is used', check=between(1, 1024)
+    1, 'number of towers on virtual CPUs, where no GPU is used', between(1, 1024)
   )
   variable_strategy: str = option(
     'CPU', 'device of the variables; GPU: spread over the GPUs by size', choices=('CPU', 'GPU')
@@ -124,16 +122,16 @@ class RunOptions(Options):
     choices=('channels_first', 'channels_last'),
   )
   num_intra_threads: int = option(
-    0, 'threads within one operation; 0: one per core', check=between(0, MOST_THREADS)
+    0, 'threads within one operation; 0: one per core', between(0, MOST_THREADS)
   )
   num_inter_threads: int = option(
-    0, 'operations that run at the same time; 0: one per core', check=between(0, MOST_THREADS)
+    0, 'operations that run at the same time; 0: one per core', between(0, MOST_THREADS)
   )
   log_device_placement: bool = option(False, 'log the device of each operation')
   distribute: str | None = option(
     None,
     'multi_worker_mirrored: all-reduce between chief and workers in place of parameter servers',
-    check=Check(
+    Check(
       lambda word: word == 'multi_worker_mirrored',
       'must be multi_worker_mirrored; mirrored is gone since version 2: the devices of one host '
       'are towers, see --num-gpus and --num-cpu-towers',
@@ -147,10 +145,10 @@ class RunOptions(Options):
     False, 'the same seed makes the same network bit for bit; a cluster needs --sync'
   )
   backup_workers: int = option(
-    0, 'number of the slowest workers that an update leaves out', check=at_least(0), needs='sync'
+    0, 'number of the slowest workers that an update leaves out', at_least(0), needs='sync'
   )
   start_timeout: float = option(
-    600.0, 'seconds to wait for a needed task to start, or to come back', check=above(0, ' seconds')
+    600.0, 'seconds to wait for a needed task to start, or to come back', above(0)
   )
   num_workers: int = option(1, 'ignored; TF_CONFIG sets the number of workers')
 

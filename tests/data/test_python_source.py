@@ -64,7 +64,7 @@ def test_the_length_of_an_epoch(name, said, count):
 @pytest.mark.parametrize(
   ('name', 'message'),
   [
-    ('missing', 'there is no missing in .*given_sources.py; name another'),
+    ('missing', "has no attribute 'missing'"),
     ('no_function', 'is 7, not a function; name another'),
     ('other_parameters', r'TypeError: other_parameters\(\) missing 1 .*folder'),
     ('nothing', 'yields no examples'),

@@ -14,7 +14,6 @@ import cifar10
 from cifar10 import plan
 from cifar10.core.errors import InputError
 from cifar10.job.pretrained import path as path_of
-from cifar10.options import flags
 
 CAT = os.path.join(ROOT, 'docs', 'pictures', 'cat.jpg')
 ONNX = ['onnx'] if importlib.util.find_spec('onnxruntime') else []
@@ -126,6 +125,5 @@ def test_a_new_job_starts_from_it(data_dir, tmp_path, caplog):
   ],
 )
 def test_what_it_cannot_do_is_refused(options, message):
-  given = {'pretrained': 'resnet20', 'recipe': None, 'dry_run': False, 'verbose': False, **options}
   with pytest.raises(InputError, match=message):
-    plan.check(flags.command_of(given))
+    plan.check({'pretrained': 'resnet20', **options})

@@ -1,4 +1,4 @@
-"""Networks that exist, and the nearest to those that do not; how each trainable variable learns."""
+"""Networks that exist, and those that do not; how each trainable variable learns."""
 
 import pytest
 import tensorflow as tf
@@ -26,12 +26,12 @@ BOTTLENECK = {'resnet_version': 2, 'bottleneck': True}
 @pytest.mark.parametrize(
   ('family', 'options', 'says'),
   [
-    (ResNetFamily, {'num_layers': 45}, r'45 is not 6n\+2 with n of 1 or more; nearest: 44 or 50$'),
-    (ResNetFamily, {'num_layers': 2}, '2 .*: 8$'),  # 6 x 0 + 2: two layers and no block.
-    (ResNetFamily, {'num_layers': 44, **BOTTLENECK}, r'44 is not 9n\+2 .*: 38 or 47$'),
+    (ResNetFamily, {'num_layers': 45}, r'45 is not 6n\+2 with n of 1 or more$'),
+    (ResNetFamily, {'num_layers': 2}, r'2 is not 6n\+2'),  # 6 x 0 + 2: two layers and no block.
+    (ResNetFamily, {'num_layers': 44, **BOTTLENECK}, r'44 is not 9n\+2 '),
     (ResNetFamily, {'num_layers': 20, 'bottleneck': True}, 'version 2 only'),
     (ResNetFamily, {'num_layers': 20, 'resnet_version': 3}, '--resnet-version is 3'),
-    (WideResNetFamily, {'wrn_depth': 20}, r'--wrn-depth 20 is not 6n\+4 .*: 16 or 22$'),
+    (WideResNetFamily, {'wrn_depth': 20}, r'--wrn-depth 20 is not 6n\+4 '),
     (WideResNetFamily, {'wrn_widen_factor': 0}, '--wrn-widen-factor is 0'),
     (VggFamily, {'vgg_layers': 17}, '--vgg-layers is 17: it must be one of 11, 13, 16, 19'),
   ],

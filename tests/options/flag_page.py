@@ -19,8 +19,8 @@ def page():
     head = '| flag | default | what it is |\n|---|---|---|'
     lines.append(f'\n## {title[0].upper()}{title[1:]}\n\n{head}')
     for declared in declarations(cls):
-      choices = ', '.join(f'`{choice}`' for choice in declared.option.choices)
-      text = declared.option.help + (f'. One of {choices}' if choices else '')
+      choices = ', '.join(f'`{choice}`' for choice in declared.choices)
+      text = declared.help + (f'. One of {choices}' if choices else '')
       text = text.replace('|', '\\|')
       lines.append(f'| `{declared.flag}` | {shown_default(declared)} | {text} |')
   return '\n'.join(lines)

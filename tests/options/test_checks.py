@@ -8,7 +8,6 @@ from cifar10 import plan
 from cifar10.cluster import tf_config
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core.errors import InputError
-from cifar10.options.flags import command_of
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 
@@ -16,10 +15,9 @@ WORKERS = {'chief': ('a:1',), 'worker': ('b:1', 'c:1')}
 SERVED = Cluster({**WORKERS, 'ps': ('d:1',)})
 
 
-def check(mode='train_and_evaluate', recipe=None, **given):
+def check(**given):
   """As the command with these flags and a new job dir."""
-  always = {'mode': mode, 'recipe': recipe, 'dry_run': False, 'verbose': False}
-  return plan.check(command_of({**always, 'job_dir': 'no job', 'data_dir': 'data', **given}))
+  return plan.check({'job_dir': 'no job', 'data_dir': 'data', **given})
 
 
 @pytest.mark.parametrize(

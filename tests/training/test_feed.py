@@ -66,7 +66,7 @@ def test_python_takes_a_function_and_an_iterable_as_it_stands(data_dir, tmp_path
 
 def test_what_is_wrong_before_training_leaves_the_job_dir_alone(train, tmp_path):
   for source, message in [
-    ('missing', 'there is no missing in'),
+    ('missing', "has no attribute 'missing'"),
     ('raises_first', "KeyError: 'no such thing'"),
     ('ones', 'add --examples-per-epoch'),
   ]:
