@@ -150,16 +150,12 @@ class Meter(Callback):
     self.session: Session | None = None  # The training's, once it has begun.
     self._run = run
     self._callbacks = callbacks
-    self._scalars: Mapping[str, tf.Tensor] = {}
     self._window = Window(0)
 
   def on_graph(self, graph: TrainingGraph) -> None:
-    self._scalars = graph.scalars
+    self._global_step, self._scalars = tf.compat.v1.train.get_global_step(), graph.scalars
     for callback in self._callbacks:
       callback.on_graph(graph)
-
-  def begin(self) -> None:
-    self._global_step = tf.compat.v1.train.get_global_step()
 
   def after_create_session(self, session: Session, coord: Coordinator) -> None:
     self.session = session

@@ -15,9 +15,8 @@ from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.job import control_requests, metrics_log, stop_record
-from cifar10.job.control_requests import RATES, Command
+from cifar10.job.control_requests import Command
 from cifar10.job.run import Run
-from cifar10.job.stop_record import BY_CONTROL, StopReason
 
 
 class Control(Callback):
@@ -65,11 +64,12 @@ class Control(Callback):
     if not command:
       raise InputError('the request is damaged')
     run, at = self._run, f'step {self._run.step:,}'
-    if command.verb in RATES:
+    if command.verb in control_requests.RATES:
       run.set_rate(command.value, command.verb)
       return f'{command} after {at}'
     if command.verb == 'stop':
-      reason = command.reason or StopReason(BY_CONTROL, f'stopped by control at {at}')
+      own = stop_record.StopReason(stop_record.BY_CONTROL, f'stopped by control at {at}')
+      reason = command.reason or own
       if not stop_record.holds(reason, run.options):  # It waited while nobody trained.
         raise InputError(f'{reason.message}: that no longer holds')
       run.stop_request.request(reason)

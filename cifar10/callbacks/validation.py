@@ -3,6 +3,7 @@
 from cifar10.callbacks.base import Callback, Evaluation, Step
 from cifar10.core import files
 from cifar10.core.logs import log
+from cifar10.core.option import flag_of
 from cifar10.job import checkpoints, metrics_log
 from cifar10.job.run import Run
 
@@ -38,23 +39,19 @@ class EarlyStopping(Callback):
     self._run = run
 
   def on_step_end(self, step: Step) -> None:
-    limit, minutes = self._run.options.max_minutes, self._run.seconds() / 60
-    if limit is not None and minutes >= limit:
-      self._run.stop(f'--max-minutes {limit:g} are over', 'max_minutes', minutes)
+    self._check('max_minutes', self._run.seconds() / 60)
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
-    options, accuracy = self._run.options, evaluation.result['accuracy']
-    goal, patience = options.stop_at_accuracy, options.stop_without_gain
-    if not evaluation.chooses:
-      return
-    if goal is not None and accuracy >= goal:
-      message = f'accuracy {accuracy:.4f} reaches --stop-at-accuracy {goal:g}'
-      self._run.stop(message, 'stop_at_accuracy', accuracy)
-    if patience is not None:
-      without_gain = evaluations_without_gain(metrics_log.read(options.job_dir))
-      if without_gain >= patience:
-        message = f'{without_gain} evaluations without a gain (--stop-without-gain {patience})'
-        self._run.stop(message, 'stop_without_gain', without_gain)
+    if evaluation.chooses:
+      self._check('stop_at_accuracy', evaluation.result['accuracy'])
+      events = metrics_log.read(self._run.job_dir)
+      self._check('stop_without_gain', evaluations_without_gain(events))
+
+  def _check(self, name: str, value: float) -> None:
+    """Ends training if the value has reached the option's limit."""
+    limit = getattr(self._run.options, name)
+    if limit is not None and value >= limit:
+      self._run.stop(f'{value:.4g} reaches {flag_of(name)} {limit:g}', name, value)
 
 
 def evaluations_without_gain(events: list[metrics_log.Event]) -> int:

@@ -16,14 +16,12 @@ from cifar10.data import manifest
 from cifar10.data.manifest import DatasetInfo
 from cifar10.job import checkpoints, job_config, metrics_log
 from cifar10.job import run as job_run
-from cifar10.job.metrics_log import Event
 from cifar10.options.hparams import all_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import evaluator, optimizers
 from cifar10.training.estimator import Predictor, with_checkpoint
 
-_NUM_MISTAKES, _LIKELIEST = 40, 3
-_TOP = 5
+_NUM_MISTAKES, _LIKELIEST, _TOP = 40, 3, 5
 _BINS = 15  # Guo et al. 2017, "On Calibration of Modern Neural Networks", section 5.
 _Z = 1.959963984540054  # 95 % of a normal distribution lie within this many standard deviations.
 Bin = tuple[int, float, float]  # A number of answers, their mean confidence, their accuracy.
@@ -32,13 +30,13 @@ Bin = tuple[int, float, float]  # A number of answers, their mean confidence, th
 class History(NamedTuple):
   """What happened in a job: the events of its metrics.jsonl in order."""
 
-  events: list[Event]
+  events: list[metrics_log.Event]
 
-  def of(self, kind: str) -> list[Event]:
+  def of(self, kind: str) -> list[metrics_log.Event]:
     return [event for event in self.events if event['event'] == kind]
 
   @property
-  def start(self) -> Event:
+  def start(self) -> metrics_log.Event:
     """The last one, which recorded 'data_dir', 'options', ...; {} if none is known."""
     return (self.of('start') or [{}])[-1]
 

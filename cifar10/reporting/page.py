@@ -27,8 +27,7 @@ from cifar10.reporting.job_report import Evaluation, History, JobReport
 
 # matplotlib draws in these colours; `_svg` replaces them by variables of the page's style.
 _COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}
-_MUTED = '#010102'
-_PALE: dict[str, Any] = {'color': _MUTED, 'ls': '-', 'lw': 1, 'zorder': 1.5}  # Behind the others.
+_PALE: dict[str, Any] = {'color': '#010102', 'ls': '-', 'lw': 1, 'zorder': 1.5}  # Behind.
 _MOST_DOTS = 40  # Of a line: more dots would hide the line.
 _INCHES = (4.2, 2.5)  # With this size a chart's text on a phone is as large as the page's.
 _DRAWN = ('accuracy', 'loss', 'learning_rate', 'images_per_second')

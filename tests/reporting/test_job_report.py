@@ -1,10 +1,10 @@
 """What a report says: its numbers against arithmetic done by hand, its history against events."""
 
+import json
 import math
 
 import numpy as np
 import pytest
-from outcome import succeeded
 
 from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.job import metrics_log
@@ -57,23 +57,20 @@ def test_calibration_error_by_hand():
   assert math.isnan(job_report.calibration_error(bins))
 
 
-def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir, run_here, tmp_path):
+def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir, run_here):
   """Each is in the split's file where it is said to be, with its own label and answer."""
-  path, out = make_job(), tmp_path / 'predicted.npz'
-  flags = ['--mode', 'predict', '--subset', 'validation', '--data-dir', data_dir, '--out', out]
-  succeeded(run_here('--job-dir', path, *flags))
-  predicted = np.load(out)
-  images, labels = Cifar10DataSet(data_dir, 'validation').all_examples()
-  mistakes = job_report.collect('A', path, 'validation').mistakes
-  assert len(mistakes) == min(np.sum(predicted['predictions'] != labels), 40) > 0
-  names, of_truth = predicted['class_names'], []
+  path = make_job()
+  flags = ['--mode', 'predict', '--subset', 'validation', '--data-dir', data_dir]
+  predicted = list(map(json.loads, run_here('--job-dir', path, *flags).stdout.splitlines()))
+  images, _ = Cifar10DataSet(data_dir, 'validation').all_examples()
+  mistakes, of_truth = job_report.collect('A', path, 'validation').mistakes, []
+  assert len(mistakes) == min(sum(each['class'] != each['label'] for each in predicted), 40) > 0
   for mistake in mistakes:
+    answer = predicted[mistake.place]
     np.testing.assert_array_equal(mistake.image, images[mistake.place])
-    assert mistake.label == names[labels[mistake.place]]
-    assert mistake.predicted == names[predicted['predictions'][mistake.place]] != mistake.label
+    assert (mistake.label, mistake.predicted) == (answer['label'], answer['class'])
     of_truth.append(mistake.probabilities[mistake.label])
-    expected = predicted['probabilities'][mistake.place, labels[mistake.place]]
-    assert of_truth[-1] == pytest.approx(expected, abs=1e-5)
+    assert of_truth[-1] == pytest.approx(answer['probabilities'][mistake.label], abs=1e-5)
     assert max(mistake.probabilities, key=mistake.probabilities.get) == mistake.predicted
   assert of_truth == sorted(of_truth)
 
