@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 
+import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,7 +13,11 @@ from outcome import refused, succeeded
 from recomputed import values
 
 from cifar10 import checkpoint
+from cifar10.data import manifest, records
 from cifar10.data.input_pipeline import Cifar10DataSet
+from cifar10.data.manifest import CIFAR10
+from cifar10.options.hparams import from_values
+from cifar10.training import checkpoint_tool
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16]
 
@@ -108,11 +113,9 @@ def test_an_average_has_mean_weights_and_moving_averages_of_its_own(job, run, da
 
 
 def test_an_average_leaves_frozen_moving_averages_as_they_are(job, run, data_dir, tmp_path):
-  with open(os.path.join(job, 'config.json'), encoding='utf-8') as file:
-    config = json.load(file)
-  config['freeze'] = 'resnet/init/'
+  config = json.loads((pathlib.Path(job) / 'config.json').read_text())
   (tmp_path / 'job').mkdir()
-  (tmp_path / 'job' / 'config.json').write_text(json.dumps(config))
+  (tmp_path / 'job' / 'config.json').write_text(json.dumps({**config, 'freeze': 'resnet/init/'}))
   where = ['--job-dir', tmp_path / 'job', '--data-dir', data_dir]
   run('average', f'{job}/model.ckpt-2', *where, '--out', tmp_path / 'mean')
   before, after = values(f'{job}/model.ckpt-2'), values(tmp_path / 'mean')
@@ -121,6 +124,22 @@ def test_an_average_leaves_frozen_moving_averages_as_they_are(job, run, data_dir
   )
   later = 'resnet/stage1/block0/bn1/moving_mean'
   assert not np.allclose(after[later], before[later], rtol=1e-2)
+
+
+def test_variables_that_share_an_initial_value_are_averaged_apart(tmp_path, monkeypatch):
+  """As two that a function makes of one tensor of ones: the moving one stays 5, not 2."""
+  monkeypatch.syspath_prepend(os.path.join(checkout.ROOT, 'tests', 'own'))
+  hparams = from_values({'network': 'outside_parts:one_initial_value', 'train_batch_size': 4})
+  shapes = {'scale': [3], 'variance': [3], 'both': [3], 'weights': [3, 10]}
+  given = {f'network/{name}': np.full(shape, 2, np.float32) for name, shape in shapes.items()}
+  given['network/variance'] += 3
+  images = np.zeros([4, 3072], np.uint8)
+  records.write_records(manifest.record_path(str(tmp_path), 'train'), images, [0] * 4)
+  found = checkpoint_tool.with_moving_averages(hparams, CIFAR10, str(tmp_path), given)
+  expected = {'scale': 2, 'variance': 5, 'both': 7, 'weights': 2}
+  assert {name: value.flat[0] for name, value in found.items()} == {
+    f'network/{name}': value for name, value in expected.items()
+  }
 
 
 def test_a_copy_of_best_is_the_copy(run, run_here, data_dir, tmp_path):
@@ -138,25 +157,19 @@ def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
   arrays = tmp_path / 'dump.npz'
   run('dump', job, '--out', arrays)
   before = arrays.read_bytes()
-  assert 'is there already; name another' in run('dump', job, '--out', arrays)
-  folder = f'{tmp_path}/folder/'
-  assert f'--out {folder} is no file' in run('dump', job, '--out', folder)
+  for out in (arrays, f'{tmp_path}/folder/'):
+    assert f'--out {out} is ' in run('dump', job, '--out', out)
   assert arrays.read_bytes() == before
-  assert 'does not exist; name a job dir' in run('list', tmp_path / 'none')
-  assert 'has no averages of the weights' in run(
-    'dump', arrays, '--use-ema', '--out', tmp_path / 'ema'
-  )
+  assert 'does not exist' in run('list', tmp_path / 'none')
+  assert '--use-ema' in run('dump', arrays, '--use-ema', '--out', tmp_path / 'ema')
   np.savez(tmp_path / 'other.npz', **{'resnet/fully_connected/bias': np.zeros(3)})
-  where = ['--job-dir', job, '--data-dir', data_dir, '--out', tmp_path / 'mean']
-  said = run('average', tmp_path / 'other.npz', *where)
-  assert 'other.npz is of another network: resnet/init/conv/kernel is missing there' in said
-  said = run('average', arrays, '--job-dir', tmp_path, *where[2:])
-  assert 'holds no job; name the job of the checkpoints' in said
+  where = ['--data-dir', data_dir, '--out', tmp_path / 'mean', '--job-dir']
+  assert 'is of another network: ' in run('average', tmp_path / 'other.npz', *where, job)
+  assert 'holds no job; name' in run('average', arrays, *where, tmp_path)
   config = json.loads((pathlib.Path(job) / 'config.json').read_text())
   (tmp_path / 'job').mkdir()
   (tmp_path / 'job' / 'config.json').write_text(json.dumps({**config, 'source': 'm:f'}))
-  said = run('average', arrays, '--job-dir', tmp_path / 'job', *where[2:])
-  assert 'was trained on --source m:f, whose images average does not read' in said
+  assert 'was trained on --source m:f' in run('average', arrays, *where, tmp_path / 'job')
   assert not list(tmp_path.glob('mean*'))
 
 

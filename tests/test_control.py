@@ -78,9 +78,8 @@ def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
   assert learning_rates(job)[-1] == pytest.approx(0.03)
 
 
-@pytest.mark.parametrize('order', ['save', 'go-on'])
-def test_nobody_trains(run_here, tmp_path, order):
-  result = run_here(tmp_path, order, command=cifar10.control)
+def test_nobody_trains(run_here, tmp_path):
+  result = run_here(tmp_path, 'go-on', command=cifar10.control)
   assert (result.returncode, result.stdout) == (1, '')
   assert result.stderr == f'error: nobody trains in {tmp_path}; start the training first\n'
   assert os.listdir(tmp_path) == []
@@ -112,7 +111,6 @@ def test_an_order_that_nobody_waits_for_is_withdrawn(tmp_path):
     assert os.listdir(tmp_path / 'control') == []
 
 
-@pytest.mark.parametrize('order', ['fly', 'learning_rate=-1', 'learning_rate=fast'])
-def test_a_wrong_order_is_refused_before_it_is_left(run_here, tmp_path, order):
-  refused(run_here(tmp_path, order, command=cifar10.control), at_once=True)
+def test_a_wrong_order_is_refused_before_it_is_left(run_here, tmp_path):
+  refused(run_here(tmp_path, 'learning_rate=fast', command=cifar10.control), at_once=True)
   assert os.listdir(tmp_path) == []

@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 
@@ -156,23 +155,3 @@ def test_a_job_dir_that_vanishes(run_main, run_here, data_dir, tmp_path):
   again = run_here(*flags, '--train-steps', saved + 5)
   assert succeeded(again)['global_step'] == saved + 5
   assert f'resuming at step {saved} of' in again.stderr
-
-
-@pytest.mark.long
-def test_a_job_dir_that_turns_read_only(run_here, data_dir, tmp_path):
-  """For its owner, who is asked for the right to write, unlike root."""
-  job = tmp_path / 'job'
-  flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', job, *SMALL]
-  command = [sys.executable, 'cifar10_main.py', *flags]
-  if os.geteuid() == 0:
-    if not shutil.which('setpriv'):
-      pytest.skip('root may write everywhere, and setpriv is not there to take that right away')
-    command = ['setpriv', '--bounding-set', '-dac_override', '--', *command]
-  with beside(lambda: job.chmod(0o555), trains(job)):
-    result = checkout.run(*command, '--train-steps', 10**6, '--save-every-steps', 20)
-  said = '(Permission denied); allow it, and the same command goes on'
-  failed(result, f'--job-dir {job} cannot be used {said}')
-  saved = latest(job)
-  job.chmod(0o755)
-  again = run_here(*flags, '--train-steps', saved + 5)
-  assert succeeded(again)['global_step'] == saved + 5

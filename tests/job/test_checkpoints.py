@@ -1,6 +1,5 @@
 """Checkpoints that cannot be read: training goes on from the newest whole one, others name it."""
 
-import functools
 import json
 import os
 import random
@@ -134,20 +133,13 @@ def test_a_damaged_list_loses_no_step(job, content, caplog):
   assert list(state.all_model_checkpoint_paths) == [f'{job}/model.ckpt-{n}' for n in (0, 2, 4, 6)]
 
 
-def test_a_list_of_nothing_that_is_there(job):
-  """As after the job dir was moved by something that wrote whole paths."""
+def test_a_list_of_another_place_is_damaged_and_one_that_goes_back_is_obeyed(job):
+  """Of a job dir that was moved; and by somebody who wants to train from step 2 again."""
   (job / 'checkpoint').write_text('model_checkpoint_path: "/nowhere/model.ckpt-6"\n')
   found = checkpoints.survey(str(job))
-  assert found == (
-    f'{job}/model.ckpt-6',
-    {'/nowhere/model.ckpt-6': 'its index is missing'},
-  )
+  assert found == (f'{job}/model.ckpt-6', {'/nowhere/model.ckpt-6': 'its index is missing'})
   checkpoints.set_aside(str(job), found)
   assert tf.train.latest_checkpoint(str(job)) == f'{job}/model.ckpt-6'
-
-
-def test_a_list_that_goes_back_is_obeyed(job):
-  """Somebody wants to train from step 2 again: what is newer is none of it."""
   (job / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-2"\n')
   os.remove(index(job))
   assert checkpoints.survey(str(job)) == (f'{job}/model.ckpt-2', {})
@@ -195,15 +187,13 @@ def test_nothing_whole_is_refused_and_nothing_changed(job, run_here, data_dir):
   assert snapshot(job) == before
 
 
-@pytest.mark.parametrize('mode', ['evaluate', 'predict', 'report'])
+@pytest.mark.parametrize('mode', ['evaluate', 'report'])
 def test_other_modes_name_it_and_the_newest_whole_one(job, run_here, data_dir, mode):
   flip(data(job), 3000)
   before = snapshot(job)
-  here = ['--job-dir', job, '--mode', mode, '--data-dir', data_dir]
-  if mode == 'predict':
-    here += ['--subset', 'eval']
-  report_of = functools.partial(run_here, job, '--table', command=report)
-  line = refused(report_of() if mode == 'report' else run_here(*here))
+  flags = ['--job-dir', job, '--mode', mode, '--data-dir', data_dir]
+  result = run_here(job, '--table', command=report) if mode == 'report' else run_here(*flags)
+  line = refused(result)
   assert line.startswith(f'error: damaged: {job}/model.ckpt-6 (')
   assert f'the newest whole checkpoint is {job}/model.ckpt-4: name it with --checkpoint' in line
   assert snapshot(job) == before
@@ -241,17 +231,14 @@ def test_other_variables_are_refused_and_nothing_is_moved(job, run_here, data_di
   }
 
 
-@pytest.mark.parametrize('mode', ['evaluate', 'export'])
-def test_a_checkpoint_of_a_deeper_network_is_refused(job, run_here, data_dir, tmp_path, mode):
+def test_a_checkpoint_of_a_deeper_network_is_refused(job, run_here, data_dir, tmp_path):
   """It has every variable of this one, and would be taken in part."""
   more = 'resnet/stage1/block1/conv1/kernel'
   write(tmp_path / 'same', job, lambda values: None)
   write(tmp_path / 'deeper', job, lambda values: values.update({more: np.zeros([3], np.float32)}))
-  flags = ['--job-dir', job, '--mode', mode]
-  if mode == 'evaluate':
-    flags += ['--data-dir', data_dir]
-  assert run_here(*flags, '--checkpoint', tmp_path / 'same').returncode == 0
-  said = refused(run_here(*flags, '--checkpoint', tmp_path / 'deeper'))
+  flags = ['--job-dir', job, '--mode', 'evaluate', '--data-dir', data_dir, '--checkpoint']
+  assert run_here(*flags, tmp_path / 'same').returncode == 0
+  said = refused(run_here(*flags, tmp_path / 'deeper'))
   assert f'deeper is of another network: {more} is [3] there, and missing here' in said
 
 
@@ -317,3 +304,70 @@ def test_an_end_holds_no_more_without_its_last_checkpoint(run_here, data_dir, tm
   assert succeeded(result)['global_step'] == 2
   assert 'the job ended at step 2' in result.stderr
   assert (tmp_path / 'damaged').exists()
+
+
+# best/: which checkpoints it holds, and that best.json never names one that is not there.
+
+
+@pytest.fixture
+def keep(tmp_path):
+  """Makes the files of a checkpoint, and keeps them if they are among the best."""
+
+  def run(step, accuracy, count=1):
+    path = tmp_path / f'model.ckpt-{step}'
+    for suffix in ('.index', '.meta', DATA):
+      path.with_name(path.name + suffix).write_text(f'{suffix} of {step}')
+    evaluation = {'accuracy': accuracy, 'global_step': step}
+    return checkpoints.keep_best(str(tmp_path), str(path), evaluation, count)
+
+  return run
+
+
+def kept(tmp_path):
+  """The steps whose checkpoints are in the folder."""
+  names = os.listdir(tmp_path / 'best')
+  return {int(re.search(r'-(\d+)', name)[1]) for name in names if name != 'best.json'}
+
+
+def test_the_best_stays(tmp_path, keep):
+  assert [keep(1, 0.5), keep(2, 0.7), keep(3, 0.6)] == [True, True, False]
+  assert kept(tmp_path) == {2}
+  assert (tmp_path / 'best' / 'model.ckpt-2.index').read_text() == '.index of 2'
+  content = json.loads((tmp_path / 'best' / 'best.json').read_text())
+  assert content == {'accuracy': 0.7, 'global_step': 2, 'checkpoint': 'model.ckpt-2', 'others': []}
+  assert checkpoints.best(str(tmp_path)) == str(tmp_path / 'best' / 'model.ckpt-2')
+
+
+def test_several_are_ranked(tmp_path, keep):
+  """Of equals the earlier one comes first; one that is evaluated again takes its own place."""
+  for step, accuracy in [(1, 0.1), (2, 0.3), (3, 0.3), (4, 0.2), (2, 0.3)]:
+    keep(step, accuracy, count=2)
+  assert [entry['global_step'] for entry in checkpoints.read_best(str(tmp_path))] == [3, 2]
+  assert kept(tmp_path) == {2, 3}
+
+
+@pytest.mark.parametrize('call', range(4))
+def test_death_at_any_file_leaves_a_whole_best(tmp_path, keep, monkeypatch, call):
+  """The copy's three files and best.json take their places one by one: the process dies at each."""
+  keep(1, 0.5)
+  move, calls = files.move, []
+
+  def dying(*names):
+    calls.append(names)
+    if len(calls) > call:
+      raise KeyboardInterrupt
+    move(*names)
+
+  monkeypatch.setattr(files, 'move', dying)
+  with pytest.raises(KeyboardInterrupt):
+    keep(2, 0.6)
+  monkeypatch.undo()
+  assert checkpoints.best(str(tmp_path)).endswith('model.ckpt-1')
+  assert 1 in kept(tmp_path)
+  assert keep(2, 0.6)
+  assert kept(tmp_path) == {2}
+
+
+def test_there_is_none(tmp_path):
+  with pytest.raises(InputError, match=r'--checkpoint best: .* has none'):
+    checkpoints.best(str(tmp_path))

@@ -50,13 +50,15 @@ def test_going_back_takes_out_what_later_steps_wrote(tmp_path):
   assert curve(tmp_path) == [*expected, ('start', 150), ('train', 200)]
 
 
-@pytest.mark.parametrize('half', [b'{"event": "train", "st', b'{', b'\xff\xfe'])
+@pytest.mark.parametrize('half', [b'{"event": "train", "st', b'\xff\xfe'])
 def test_half_a_line_is_no_event_and_spoils_none(tmp_path, half):
   add(tmp_path, ('train', 100))
   with open(tmp_path / metrics_log.NAME, 'ab') as file:
     file.write(half)
   assert curve(tmp_path) == [('train', 100)]
-  add(tmp_path, ('train', 200))
+  add(tmp_path, ('train', 200), ('train', 300))
+  assert curve(tmp_path) == [('train', 100), ('train', 200), ('train', 300)]
+  assert metrics_log.go_back(str(tmp_path), 200) == 100
   assert curve(tmp_path) == [('train', 100), ('train', 200)]
 
 

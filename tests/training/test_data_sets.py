@@ -119,5 +119,5 @@ def test_a_checkpoint_of_other_classes_is_refused(generate, run_here, run_job, d
   assert run_here(*ten, '--data-dir', data_dir, *SMALL, '--mode', 'train').returncode == 0
   for mode in (['evaluate', '--data-dir', data_dir], ['export']):
     said = refused(run_here(*ten, '--mode', *mode, '--checkpoint', other))
-    assert 'has resnet/fully_connected/kernel of [64, 20], not [64, 10]; name' in said
+    assert 'resnet/fully_connected/kernel is [64, 20] there, and [64, 10] here; name' in said
   assert not (tmp_path / 'ten' / 'export').exists()
