@@ -36,7 +36,7 @@ def main() -> None:
 def _ask(job_dir: str, command: Command) -> dict[str, object]:
   """Sends the request and waits; raises CommandError if the training ends in the meantime."""
   with files.refusing_errors('JOB', job_dir):
-    name = control_requests.request(job_dir, command)
+    name = control_requests.request(job_dir, str(command))
   try:
     while True:
       is_trained = control_requests.who_trains(job_dir)  # It may answer and end just now.

@@ -17,6 +17,7 @@ from cifar10.core.logs import log
 from cifar10.job import control_requests, metrics_log, stop_record
 from cifar10.job.control_requests import Command
 from cifar10.job.run import Run
+from cifar10.job.stop_record import StopReason
 
 
 class Control(Callback):
@@ -33,23 +34,23 @@ class Control(Callback):
     if time.monotonic() - self._looked < self._look_seconds:
       return
     self._looked, job_dir = time.monotonic(), self._run.job_dir
-    for name, command in control_requests.take(job_dir):
-      control_requests.answer(job_dir, name, *self._obey(command, run_context.session))
+    for name, order, reason in control_requests.take(job_dir):
+      control_requests.answer(job_dir, name, *self._obey(order, reason, run_context.session))
     before, self._hyper_text = self._hyper_text, self._read_hyper()
     for line in self._hyper_text.split() if self._hyper_text != before else ():
-      self._obey(line.replace(':', '=', 1), run_context.session)
+      self._obey(line.replace(':', '=', 1), None, run_context.session)
 
   def _read_hyper(self) -> str:
     with contextlib.suppress(OSError, UnicodeDecodeError):
       return files.read_text(os.path.join(self._run.job_dir, 'hyper.txt'))
     return ''
 
-  def _obey(self, command: Command | str | None, session: Session) -> tuple[bool, str]:
-    """Carries out a command, or a line of hyper.txt; returns whether it did, and the answer."""
+  def _obey(self, order: str, reason: StopReason | None, session: Session) -> tuple[bool, str]:
+    """Carries out an order, or a line of hyper.txt; returns whether it did, and the answer."""
     run = self._run
     try:
-      command = control_requests.parse(command) if isinstance(command, str) else command
-      text = self._done(command, session)
+      command = control_requests.parse(order)
+      text = self._done(command, reason, session)
     except ValueError as error:  # InputError among them.
       log.info('control: %s', error)
       return False, str(error)
@@ -59,17 +60,14 @@ class Control(Callback):
     metrics_log.append(run.job_dir, event)
     return True, text
 
-  def _done(self, command: Command | None, session: Session) -> str:
+  def _done(self, command: Command, reason: StopReason | None, session: Session) -> str:
     """Carries out a command; returns the answer, or raises ValueError."""
-    if not command:
-      raise InputError('the request is damaged')
     run, at = self._run, f'step {self._run.step:,}'
     if command.verb in control_requests.RATES:
       run.set_rate(command.value, command.verb)
       return f'{command} after {at}'
     if command.verb == 'stop':
-      own = stop_record.StopReason(stop_record.BY_CONTROL, f'stopped by control at {at}')
-      reason = command.reason or own
+      reason = reason or StopReason(stop_record.BY_CONTROL, f'stopped by control at {at}')
       if not stop_record.holds(reason, run.options):  # It waited while nobody trained.
         raise InputError(f'{reason.message}: that no longer holds')
       run.stop_request.request(reason)

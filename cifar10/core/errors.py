@@ -24,10 +24,6 @@ class InputError(CommandError, ValueError):
   code = 2
 
 
-class DamagedError(InputError):
-  """A file exists but is damaged; it is never replaced unasked."""
-
-
 class TaskLostError(CommandError):
   """Another task of the cluster, without which this one cannot go on, is gone."""
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cifar10.core import files
-from cifar10.core.errors import DamagedError, InputError
+from cifar10.core.errors import InputError
 
 HEIGHT = WIDTH = 32
 DEPTH = 3
@@ -153,7 +153,7 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
         raise ValueError(f'{subset} is {each}')
     written_as = content.get('format', 1)
   except (ValueError, KeyError, TypeError, AttributeError) as error:
-    raise DamagedError(f'{path} is no manifest ({error!r}); {remedy(path)}') from error
+    raise InputError(f'{path} is no manifest ({error!r}); {remedy(path)}') from error
   if written_as not in range(1, FORMAT + 1):
     raise InputError(
       f'{path} has format {written_as!r} and this program reads 1 to {FORMAT}; use a newer program'

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from cifar10.core import files
-from cifar10.core.errors import DamagedError, InputError
+from cifar10.core.errors import InputError
 from cifar10.data import manifest
 from cifar10.data.manifest import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH, describe
 
@@ -79,9 +79,8 @@ def num_examples(data_dir: str, subset: str) -> int:
   """Returns how many examples a subset has; checks that all are readable, once in a process.
 
   Raises:
-    InputError: the file is missing.
-    DamagedError: it differs from what its manifest describes; or a record is damaged, is no
-      Example, or has an invalid image or label.
+    InputError: the file is missing, or differs from what its manifest describes; or a record is
+      damaged, is no Example, or has an invalid image or label.
   """
   path = manifest.record_path(data_dir, subset)
   content = manifest.read_manifest(data_dir) or {}
@@ -91,7 +90,7 @@ def num_examples(data_dir: str, subset: str) -> int:
       raise InputError(f'{path} is missing; {manifest.remedy(path)}')
     version = files.signature(path)
     if entry and (version[0], _digest(path, version)) != (entry['bytes'], entry['sha256']):
-      raise DamagedError(
+      raise InputError(
         f'{path} is damaged: size or SHA-256 is not what its manifest says; {manifest.remedy(path)}'
       )
     if entry and 'source' in content:  # By the generator, which made each record.
@@ -102,7 +101,7 @@ def num_examples(data_dir: str, subset: str) -> int:
     raise InputError(f'{path} cannot be read ({error.strerror}); name another --data-dir') from None
   if not count or (entry and count != entry['examples']):
     expected = f'and its manifest says {entry["examples"]}' if entry else 'but needs some'
-    raise DamagedError(f'{path} holds {count} records {expected}; {manifest.remedy(path)}')
+    raise InputError(f'{path} holds {count} records {expected}; {manifest.remedy(path)}')
   return count
 
 
@@ -127,7 +126,7 @@ def _count_frames(path: str, version: tuple[int, int]) -> int:
 
 @functools.cache
 def _count_checked(path: str, num_classes: int, version: tuple[int, int]) -> int:
-  """Returns how many records a file has; raises DamagedError at the first wrong one."""
+  """Returns how many records a file has; raises InputError at the first wrong one."""
   del version
   number = 0
   try:
@@ -141,7 +140,7 @@ def _count_checked(path: str, num_classes: int, version: tuple[int, int]) -> int
       return number
   except tf.errors.DataLossError:
     number, fault = number + 1, 'its bytes do not match its checksum, or are cut off'
-  raise DamagedError(f'{path}: record {number} (counted from 1): {fault}; {manifest.remedy(path)}')
+  raise InputError(f'{path}: record {number} (counted from 1): {fault}; {manifest.remedy(path)}')
 
 
 def _fault(record: bytes, num_classes: int) -> str:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from cifar10.core import files
-from cifar10.core.errors import DamagedError, InputError
+from cifar10.core.errors import InputError
 from cifar10.core.logs import log, one_line
 
 BEST = 'best'  # The folder, and the value of --checkpoint for the best one in it.
@@ -125,7 +125,7 @@ def is_saved(checkpoint: str, job_dir: str, step: int) -> bool:
 def find(job_dir: str, named: str | None) -> str:
   """Returns the path of a checkpoint: the latest, or the `named` one, a path or BEST.
 
-  Raises InputError where there is none, and DamagedError, with the newest whole one as the remedy.
+  Raises InputError where there is none, and InputError, with the newest whole one as the remedy.
   """
   if not named:
     surveyed = survey(job_dir)
@@ -142,7 +142,7 @@ def find(job_dir: str, named: str | None) -> str:
   return path
 
 
-def _damaged(job_dir: str, described: str) -> DamagedError:
+def _damaged(job_dir: str, described: str) -> InputError:
   """Returns the error for a damaged checkpoint, with a whole one as the remedy."""
   remedy = f'no checkpoint of --job-dir {job_dir} is whole: restore one, or name another folder'
   if newest := survey(job_dir).newest:
@@ -150,11 +150,11 @@ def _damaged(job_dir: str, described: str) -> DamagedError:
       f'the newest whole checkpoint is {newest}: name it with --checkpoint, or train on, which '
       'starts there'
     )
-  return DamagedError(f'damaged: {described}; {remedy}')
+  return InputError(f'damaged: {described}; {remedy}')
 
 
 def to_resume_from(job_dir: str) -> Survey:
-  """Returns where training resumes; raises DamagedError if no checkpoint is whole."""
+  """Returns where training resumes; raises InputError if no checkpoint is whole."""
   surveyed = survey(job_dir)
   if surveyed.damaged and not surveyed.newest:
     raise _damaged(job_dir, surveyed.described())

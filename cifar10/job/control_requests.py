@@ -27,11 +27,10 @@ ORDERS = ', '.join([*(f'{rate}=NUMBER|{SCHEDULE}' for rate in RATES), *VERBS])
 
 
 class Command(NamedTuple):
-  """A parsed request."""
+  """A parsed order."""
 
   verb: str  # one of VERBS, or the name of a rate
   value: float | None = None  # of a learning rate; None: follow the schedule
-  reason: StopReason | None = None  # of an evaluator's stop
 
   def __str__(self) -> str:
     if self.verb not in RATES:
@@ -52,12 +51,12 @@ def parse(text: str) -> Command:
   raise InputError(f'{text!r} is no request: it must be one of {ORDERS}; a NUMBER is 0 or more')
 
 
-def request(job_dir: str, command: Command) -> str:
+def request(job_dir: str, order: str, reason: StopReason | None = None) -> str:
   """Writes a request; returns its name, which sorts after earlier ones'. Raises OSError."""
   name = f'{time.time_ns()}-{uuid.uuid4().hex}'
   path = _path(job_dir, 'request', name)
   files.make_folder(os.path.dirname(path))
-  files.write_text(path, files.json_text({'order': str(command), 'reason': command.reason}))
+  files.write_text(path, files.json_text({'order': order, 'reason': reason}))
   return name
 
 
@@ -68,24 +67,18 @@ def withdraw(job_dir: str, name: str) -> None:
       files.remove(_path(job_dir, kind, name))
 
 
-def take(job_dir: str) -> list[tuple[str, Command | None]]:
-  """Takes all waiting requests, oldest first, by name; None stands for a damaged one."""
-  requests: list[tuple[str, Command | None]] = []
+def take(job_dir: str) -> list[tuple[str, str, StopReason | None]]:
+  """Takes all waiting requests, oldest first: name, order, the reason of an evaluator's stop."""
+  requests: list[tuple[str, str, StopReason | None]] = []
   with contextlib.suppress(OSError):  # It passes, and another look follows soon.
     for path in files.matching(os.path.join(job_dir, CONTROL), 'request-*.json'):
       with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
-        command = _as_command(files.read_object(path) or {})
+        content = files.read_object(path) or {}
         files.remove(path)
-        requests.append((os.path.basename(path)[len('request-') : -len('.json')], command))
+        name = os.path.basename(path)[len('request-') : -len('.json')]
+        reason = content.get('reason')
+        requests.append((name, str(content.get('order')), reason and StopReason(*reason)))
   return requests
-
-
-def _as_command(content: dict[str, Any]) -> Command | None:
-  try:
-    reason = content.get('reason')
-    return parse(content['order'])._replace(reason=reason and StopReason(*reason))
-  except (AttributeError, KeyError, TypeError, ValueError):
-    return None
 
 
 def answer(job_dir: str, name: str, ok: bool, text: str) -> None:
@@ -109,10 +102,10 @@ def read_rates(job_dir: str) -> dict[str, Any]:
     commands = [parse(f'{name}={value}') for name, value in rates.items()]
   except (AttributeError, InputError) as error:
     raise job_config.damaged(job_dir, f'control: {error}') from None
-  for name, value, _ in commands:
+  for name, value in commands:
     as_set = '%s is %g, as control set it; `%s=%s` goes back to the options'
     log.info(as_set, name, value, name, SCHEDULE)
-  return {name: value for name, value, _ in commands}
+  return dict(commands)
 
 
 def remember_rates(job_dir: str, rates: Mapping[str, float]) -> None:

@@ -139,7 +139,7 @@ def write_scalars(folder: str, step: int, values: Mapping[str, float]) -> None:
   write_summary(folder, step, tf.compat.v1.Summary(value=listed))
 
 
-def write_summary(folder: str, step: int, summary: tf.compat.v1.Summary | bytes) -> None:
+def write_summary(folder: str, step: int, summary: tf.compat.v1.Summary) -> None:
   """Writes a summary of a step at once."""
   summary_writer(folder).add_summary(summary, step)
   summary_writer(folder).flush()

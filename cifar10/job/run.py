@@ -122,7 +122,7 @@ class Run:
     reason = StopReason(name, message, value)
     self.stop_request.request(reason)
     if not self.is_chief:  # An evaluator asks it, again each time: it may have been killed.
-      control_requests.request(self.job_dir, control_requests.Command('stop', reason=reason))
+      control_requests.request(self.job_dir, 'stop', reason)
 
   def set_rate(self, rate: float | None, name: str = 'learning_rate') -> None:
     """Sets a learning rate in place of the schedule's from the next step on, in all replicas.

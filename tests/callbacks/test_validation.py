@@ -112,8 +112,8 @@ def test_an_evaluator_asks_the_chief_until_it_has_ended(run, tmp_path):
   process = run('evaluator', stop_at_accuracy=0.5)
   for heard in (0.75, 0.8):
     hear(process, heard)
-    [(_, command)] = control_requests.take(str(tmp_path))
-    assert (command.verb, command.reason[::2]) == ('stop', ('stop_at_accuracy', heard))
+    [(_, order, reason)] = control_requests.take(str(tmp_path))
+    assert (order, reason[::2]) == ('stop', ('stop_at_accuracy', heard))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from recomputed import values
 
 from cifar10 import report
 from cifar10.core import files
-from cifar10.core.errors import DamagedError, InputError
+from cifar10.core.errors import InputError
 from cifar10.job import checkpoints, metrics_log, variable_files
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
@@ -82,7 +82,7 @@ def test_goes_back_to_the_newest_whole_one(job, name, caplog):
   assert found.newest == f'{job}/model.ckpt-4'
   assert list(found.damaged) == [f'{job}/model.ckpt-6']
   for named in (None, f'{job}/model.ckpt-6'):
-    with pytest.raises(DamagedError, match=r'model\.ckpt-6 \(.*newest whole .*model\.ckpt-4') as e:
+    with pytest.raises(InputError, match=r'model\.ckpt-6 \(.*newest whole .*model\.ckpt-4') as e:
       checkpoints.find(str(job), named)
     assert '\n' not in str(e.value)
   assert checkpoints.find(str(job), f'{job}/model.ckpt-2') == f'{job}/model.ckpt-2'
@@ -122,7 +122,7 @@ def test_a_damaged_list_loses_no_step(job, content, caplog):
     (job / 'checkpoint').write_bytes(content)
   found = checkpoints.survey(str(job))
   assert found == (f'{job}/model.ckpt-6', {f'{job}/checkpoint': 'it names no checkpoint'})
-  with pytest.raises(DamagedError, match=r'/checkpoint \(.*newest whole checkpoint.*model\.ckpt-6'):
+  with pytest.raises(InputError, match=r'/checkpoint \(.*newest whole checkpoint.*model\.ckpt-6'):
     checkpoints.find(str(job), None)
   with caplog.at_level('INFO', 'cifar10'):
     checkpoints.set_aside(str(job), found)
