@@ -32,14 +32,11 @@ _PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked f
   'ExamplesPerSecondHook': 'callbacks.progress',
 }
 
-_WITHOUT_TENSORFLOW = ('core.errors', 'options.families')
-
 
 def __getattr__(name: str) -> Any:
   if name not in _PUBLIC:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  if _PUBLIC[name] not in _WITHOUT_TENSORFLOW:
-    importlib.import_module(f'{__name__}.core.start_tensorflow').start()
+  importlib.import_module(f'{__name__}.core.start_tensorflow').start()
   return getattr(importlib.import_module(f'{__name__}.{_PUBLIC[name]}'), name)
 
 

@@ -101,11 +101,9 @@ def make_experiment(
 
     tf.estimator.train_and_evaluate(*cifar10.make_experiment('job', 'data', num_layers=20))
 
-  trains and evaluates on the way as the command does: it takes the job's lock, writes config.json,
-  resumes, and records an early end. The command also evaluates the test set at the end, and hears
-  signals: here Ctrl-C ends a training without a checkpoint. As the chief or a worker of a cluster,
-  set TF_CONFIG before this call, which gives it the form that the Estimator needs; parameter
-  servers and evaluators run cifar10_main.py, because TensorFlow's own never end.
+  trains as the command does, but hears no signals, and leaves the test set to you. The chief or a
+  worker of a cluster sets TF_CONFIG before this call, which gives it the form that the Estimator
+  needs; the other tasks run cifar10_main.py, because TensorFlow's own never end.
 
   Args:
     job_dir, data_dir, callbacks, options: as for `train`.

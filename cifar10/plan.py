@@ -12,7 +12,7 @@ from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.core.option import flag_of
 from cifar10.job import job_config, pretrained
-from cifar10.options import flags, gone
+from cifar10.options import gone
 from cifar10.options.flags import Command
 from cifar10.options.hparams import Augmentation, HParams, all_values, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
@@ -89,7 +89,7 @@ def _check_mode(command: Command, options: RunOptions) -> None:
   values = {**option.values(command), **option.values(options)}
   for name, modes in _MODES.items():
     if mode not in modes and values[name] not in (*_OFF, 'saved_model'):
-      shown = flags.as_flag(name, values[name])
+      shown = option.as_flag(name, values[name])
       warm = '; --warm-start-from takes it' if name == 'pretrained' else ''
       raise InputError(f'{shown} is for --mode {", ".join(modes)}, not for {mode}{warm}')
   if mode == 'export' and not options.job_dir:
@@ -168,8 +168,6 @@ def _check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
     raise InputError(f'{stops} needs evaluations; use --mode train_and_evaluate')
   if stops and other:
     raise InputError(f'{stops} is of the validation split; leave out {other}, or use --max-minutes')
-  if not hparams.train_epochs:  # Else the data will say which step is the last.
-    options.check_profiled(hparams.train_steps)
 
 
 def _set_environment(options: RunOptions) -> None:

@@ -115,7 +115,7 @@ REFUSED = """
 --variable-strategy GPU
 --data-format channels_first
 --train-epochs 2e9
---train-epochs 2 --profile-steps 5:7
+--profile-steps 7:5
 --lr-values 1,0.1 -> 2 values and its boundaries are 3
 --lr-values 1,0.1 --lr-boundaries-epochs -1 -> must rise from above 0
 --lr-triangle 0.2,1.5,0

@@ -37,6 +37,7 @@ class Check(NamedTuple):
 
   accepts: Callable[[Any], bool]
   remedy: str  # 'must be 1 or more'
+  metavar: str | None = None  # As --help shows a value.
 
 
 def at_least(low: float) -> Check:
@@ -70,9 +71,11 @@ def _is_pattern(text: str) -> bool:
 _NAME = r'[^\W\d]\w*(\.[^\W\d]\w*)*'
 BELOW_ONE = Check(lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
 FUNCTION = Check(
-  lambda text: bool(re.fullmatch(f'{_NAME}:{_NAME}', text)), 'must be package.module:function'
+  lambda text: bool(re.fullmatch(f'{_NAME}:{_NAME}', text)),
+  'must be package.module:function',
+  'MODULE:FUNCTION',
 )
-PATTERN = Check(_is_pattern, 'must be a regular expression')
+PATTERN = Check(_is_pattern, 'must be a regular expression', 'REGEX')
 
 
 def option(default: Any, help: str, check: Check | None = None, **declared: Any) -> Any:
@@ -171,6 +174,11 @@ def picked(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
 def flag_of(name: str) -> str:
   """Returns the flag of an option: '--learning-rate'."""
   return f'--{name.replace("_", "-")}'
+
+
+def as_flag(name: str, value: object) -> str:
+  """Returns an option as it is given on the command line: '--lr-values 1,0.1'."""
+  return flag_of(name) if value is True else f'{flag_of(name)} {as_text(value)}'
 
 
 def as_text(value: object) -> str:

@@ -64,10 +64,7 @@ class Family(Options):
     return self.TITLE
 
   def group(self, role: str, rates: Any) -> Group:
-    """Returns the group of the variables with this role (one of the above, or the family's own).
-
-    `rates` are the HParams of the job, which have the factors and the rate of Muon.
-    """
+    """Returns the group of the variables with this role; `rates` are the job's HParams."""
     factors = {OFFSET: rates.offset_lr_factor, HEAD: rates.head_lr_factor}
     uses_muon = role == CONVOLUTION and rates.muon_learning_rate > 0
     return Group(factors.get(role, 1.0), uses_muon)
@@ -88,9 +85,7 @@ class ResNetFamily(Family):
   NAME: ClassVar[str] = 'resnet'
   TITLE: ClassVar[str] = 'the ResNets of He et al. 2015 and 2016 for 32x32 images'
 
-  num_layers: int = option(
-    44, 'depth of the ResNet: 6n+2 layers, or 9n+2 with --bottleneck', fixed=True
-  )
+  num_layers: int = option(44, 'depth: 6n+2 layers, or 9n+2 with --bottleneck', fixed=True)
   resnet_version: int = option(
     1, 'order in a block; 1: conv, bn, relu; 2: bn, relu, conv', choices=(1, 2), fixed=True
   )
@@ -160,9 +155,7 @@ class WideResNetFamily(Family):
   TITLE: ClassVar[str] = 'wide ResNets (Zagoruyko and Komodakis 2016)'
 
   wrn_depth: int = option(16, 'depth of the wide ResNet: 6n+4 layers', fixed=True)
-  wrn_widen_factor: int = option(
-    4, 'the factor of the channels of a plain ResNet', between(1, 100), fixed=True
-  )
+  wrn_widen_factor: int = option(4, "times a plain ResNet's channels", between(1, 100), fixed=True)
 
   def check(self) -> None:
     if self.wrn_depth not in range(10, _DEEPEST, 6):

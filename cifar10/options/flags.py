@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from cifar10.core.cli import OneLineParser, print_result
 from cifar10.core.errors import InputError
-from cifar10.core.option import Declaration, as_text, declarations, flag_of, option
+from cifar10.core.option import Declaration, as_flag, as_text, declarations, option
 from cifar10.options import families, gone
 from cifar10.options.families import Family
 from cifar10.options.hparams import Augmentation, HParams
@@ -36,24 +36,16 @@ class Command:
 
   mode: str = option(MODES[0], 'what to do', choices=MODES)
   recipe: str | None = option(
-    None,
-    'a set of other defaults, see --list-recipes (default: classic)',
-    choices=tuple(families.RECIPES),
+    None, 'other defaults, see --list-recipes (default: classic)', choices=tuple(families.RECIPES)
   )
   images: tuple[str, ...] = option(
-    (),
-    'for --mode predict: image files and folders; --subset in their place classifies a split',
-    metavar='PATH',
+    (), 'image files and folders to predict; --subset in place predicts a split', metavar='PATH'
   )
   out: str | None = option(
-    None,
-    'for --mode predict: the .jsonl file of all predictions (default: standard output)',
-    metavar='FILE',
+    None, 'for --mode predict: the .jsonl of answers (default: standard output)', metavar='FILE'
   )
   dry_run: bool = option(
-    False,
-    'check a training without doing it: report its size and time ten steps, and write nothing to '
-    'the job dir',
+    False, 'check a training, report its size and time ten steps; write no job dir'
   )
   verbose: bool = option(False, "show TensorFlow's own log")
 
@@ -148,7 +140,8 @@ def _add_flag(group: argparse._ArgumentGroup, declared: Declaration) -> None:
     settings |= {'action': 'extend', 'nargs': '+'}
   else:
     settings |= {'type': _parser_of(declared.kind), 'choices': declared.choices or None}
-  group.add_argument(declared.flag, metavar=declared.metavar, **settings)
+  metavar = declared.metavar or (declared.check and declared.check.metavar)
+  group.add_argument(declared.flag, metavar=metavar, **settings)
 
 
 def _parser_of(kind: Any) -> Callable[[str], Any]:
@@ -178,11 +171,6 @@ def _bool(text: str) -> bool:
   if text.lower() not in values:
     raise argparse.ArgumentTypeError(f'{text!r} is not True or False')
   return values[text.lower()]
-
-
-def as_flag(name: str, value: object) -> str:
-  """Returns an option as it is given on the command line: '--lr-values 1,0.1'."""
-  return flag_of(name) if value is True else f'{flag_of(name)} {as_text(value)}'
 
 
 def shown_default(declared: Declaration) -> str:

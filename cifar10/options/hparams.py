@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,10 +15,9 @@ from cifar10.core.option import (
   Check,
   Options,
   above,
-  as_text,
+  as_flag,
   at_least,
   between,
-  flag_of,
   names,
   option,
   picked,
@@ -27,16 +27,15 @@ from cifar10.options import families
 from cifar10.options.families import Family
 from cifar10.options.run_options import RunOptions
 
+_of_distortion = functools.partial(option, needs='use_distortion_for_training')
+
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation(Options):
   """Options of random crop, mirroring and cutout; defaults: He et al. 2015, section 4.2."""
 
-  crop_padding: int = option(
-    4,
-    'pixels of padding on each side of a training image before its random crop to 32x32',
-    between(0, 31),
-    needs='use_distortion_for_training',
+  crop_padding: int = _of_distortion(
+    4, 'pixels of padding on each side before the random crop to 32x32', between(0, 31)
   )
   padding_mode: str = option(
     'zeros',
@@ -45,19 +44,13 @@ class Augmentation(Options):
     needs='crop_padding',
   )
   # Alternating: Jordan 2024 (arXiv 2404.00498), section 3.6. Any two epochs in a row show both.
-  flip: str = option(
-    'random',
-    'mirroring of training images; alternating: the opposite of the epoch before',
-    choices=('random', 'alternating'),
-    needs='use_distortion_for_training',
+  flip: str = _of_distortion(
+    'random', 'mirroring; alternating: unlike the epoch before', choices=('random', 'alternating')
   )
   # As in airbench. The squares of DeVries and Taylor 2017 (arXiv 1708.04552) may lie partly
   # outside, so that one of 16 pixels a side hides 196 on average, and here 256.
-  cutout: int = option(
-    0,
-    'side in pixels of a grey square in each training image, wholly within it; 0: none',
-    between(0, 32),
-    needs='use_distortion_for_training',
+  cutout: int = _of_distortion(
+    0, 'side in pixels of a grey square within each training image; 0: none', between(0, 32)
   )
 
 
@@ -79,34 +72,21 @@ class HParams(Options):
     None,
     'a Python function that yields the training examples in place of the split (docs/data.md)',
     FUNCTION,
-    metavar='MODULE:FUNCTION',
     fixed=True,
   )
   validation_source: str | None = option(
-    None,
-    'a Python function, as --source has it, in place of the validation split',
-    FUNCTION,
-    metavar='MODULE:FUNCTION',
+    None, 'a Python function, as --source has it, in place of the validation split', FUNCTION
   )
   examples_per_epoch: int | None = option(
-    None,
-    'examples that --source yields in an epoch (default: its len())',
-    at_least(1),
-    needs='source',
+    None, 'examples of --source in an epoch (default: its len())', at_least(1), needs='source'
   )
   # Optimization.
-  train_steps: int = option(
-    80_000, 'global steps to train in all, including earlier runs of the job', at_least(1)
-  )
-  train_epochs: float | None = option(
-    None, 'epochs to train in all, in place of --train-steps', above(0)
-  )
+  train_steps: int = option(80_000, 'steps to train in all, earlier runs included', at_least(1))
+  train_epochs: float | None = option(None, 'epochs to train, in place of --train-steps', above(0))
   train_batch_size: int = option(
     128, 'training examples in a step of one process, shared by its towers', at_least(1)
   )
-  eval_batch_size: int = option(
-    100, 'evaluation batch size; changes the speed, not the results', at_least(1)
-  )
+  eval_batch_size: int = option(100, 'evaluation batch size; changes the speed alone', at_least(1))
   learning_rate: float = option(0.1, 'base learning rate, which the schedule multiplies', above(0))
   lr_values: tuple[float, ...] = option(
     (1.0, 0.1, 0.01, 0.002),
@@ -133,9 +113,7 @@ class HParams(Options):
   momentum: float = option(0.9, 'SGD momentum', BELOW_ONE)
   nesterov: bool = option(False, 'use Nesterov momentum in place of plain momentum')
   weight_decay: float = option(
-    2e-4,
-    'coefficient of half the sum of squares of all trainable variables but those of Muon',
-    at_least(0),
+    2e-4, 'factor of half the sum of squares of all variables but those of Muon', at_least(0)
   )
   offset_lr_factor: float = option(
     1.0, 'multiplies the rate of batch-norm offsets, divides their weight decay', above(0)
@@ -144,29 +122,17 @@ class HParams(Options):
     1.0, 'multiplies the rate of the last layer, divides its weight decay', above(0)
   )
   muon_learning_rate: float = option(
-    0.0,
-    'learning rate of Muon, which updates convolution kernels; 0: SGD updates them',
-    at_least(0),
-    switch=True,
+    0.0, 'rate of Muon, which updates convolution kernels; 0: SGD does', at_least(0), switch=True
   )
-  label_smoothing: float = option(
-    0.0, 'part of the target that is spread evenly over the classes', BELOW_ONE
-  )
+  label_smoothing: float = option(0.0, 'part of the target spread over all classes', BELOW_ONE)
   lookahead_steps: int = option(
-    0,
-    'Lookahead: steps after which variables go on from a mean with slow copies; 0: off',
-    at_least(0),
-    switch=True,
+    0, 'steps between means of variables with their slow copies; 0: off', at_least(0), switch=True
   )
   ema_decay: float = option(
     0.0, "decay of the weights' moving average, as 0.999; 0: off", BELOW_ONE, switch=True
   )
-  use_distortion_for_training: bool = option(
-    True, 'augment training images: random crops, mirroring and cutout'
-  )
-  batch_norm_decay: float = option(
-    0.997, "decay of batch norm's moving averages in each step", BELOW_ONE
-  )
+  use_distortion_for_training: bool = option(True, 'augment by random crops, mirroring and cutout')
+  batch_norm_decay: float = option(0.997, "decay of batch norm's moving averages a step", BELOW_ONE)
   batch_norm_epsilon: float = option(1e-5, 'added to the variance in batch norm', above(0))
   dtype: str = option(
     'float32',
@@ -179,16 +145,12 @@ class HParams(Options):
     choices=('none', 'mirror', 'mirror+shift', 'mirror+8shifts'),
   )
   tta_below: float = option(
-    1.0,
-    '--tta only where the likeliest class has a probability below this; 1: for all images',
-    between(0, 1),
-    needs='tta',
+    1.0, '--tta where no class is likelier than this; 1: for all images', between(0, 1), needs='tta'
   )
   freeze: str = option(
     '',
     'a regular expression: variables with such names are not trained, as resnet/(init|stage)',
     PATTERN,
-    metavar='REGEX',
     fixed=True,
   )
   seed: int = option(0, 'random seed of initial values, order of examples and augmentation')
@@ -229,10 +191,8 @@ def from_values(given: Mapping[str, Any]) -> HParams:
     owners = [owner for owner, each in families.BUILT_IN.items() if name in names(each)]
     if not owners:
       raise InputError(f'{name} is no option of a training; leave it out')
-    raise InputError(
-      f'{flag_of(name)} {as_text(given[name])} belongs to --network {owners[0]}, not to {network}; '
-      'leave it out'
-    )
+    shown = as_flag(name, given[name])
+    raise InputError(f'{shown} belongs to --network {owners[0]}, not to {network}; leave it out')
   with families.own_code(family):
     own = family(**picked(family, given))
   augmentation = Augmentation(**picked(Augmentation, given))

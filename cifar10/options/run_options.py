@@ -6,20 +6,11 @@ import dataclasses
 import re
 
 from cifar10.core.errors import InputError
-from cifar10.core.option import (
-  FUNCTION,
-  Check,
-  Options,
-  above,
-  as_text,
-  at_least,
-  between,
-  flag_of,
-  option,
-)
+from cifar10.core.option import FUNCTION, Check, Options, above, as_flag, at_least, between, option
 
 PRETRAINED = ('resnet20', 'fast94')  # The included trained networks (job/pretrained.py).
-MOST_THREADS = 1024  # TensorFlow starts as many threads as it is told to, and aborts if it cannot.
+# TensorFlow starts as many threads as it is told to, and aborts if it cannot.
+_THREADS = between(0, 1024)
 MOST_PROFILED = 100  # Steps; a longer trace is too large for its viewers.
 
 
@@ -52,13 +43,9 @@ class RunOptions(Options):
     Check(bool, 'must be the name of a checkpoint'),
   )
   pretrained: str | None = option(
-    None,
-    'an included trained network in place of a job; a new --job-dir becomes a job that has it',
-    choices=PRETRAINED,
+    None, 'an included network in place of a job; a new --job-dir becomes one', choices=PRETRAINED
   )
-  use_ema: bool = option(
-    False, 'evaluate, predict with and export the moving average that --ema-decay keeps'
-  )
+  use_ema: bool = option(False, 'evaluate, predict and export the average that --ema-decay keeps')
   warm_start_from: tuple[str, ...] = option(
     (),
     'initialise a new job with the variables of another: a job dir, its best/, a checkpoint, an '
@@ -68,9 +55,7 @@ class RunOptions(Options):
   format: str = option(
     'saved_model', 'the export format; onnx needs tf2onnx', choices=('saved_model', 'onnx', 'keras')
   )
-  eval_every_steps: int = option(
-    1000, 'global steps between two evaluations during training', at_least(1)
-  )
+  eval_every_steps: int = option(1000, 'global steps between two evaluations', at_least(1))
   save_every_steps: int | None = option(
     None,
     'global steps between two checkpoints (default: --eval-every-steps; without an evaluator '
@@ -78,9 +63,7 @@ class RunOptions(Options):
     at_least(1),
   )
   keep_checkpoints: int = option(5, 'number of latest checkpoints to keep', at_least(1))
-  keep_best: int = option(
-    1, 'number of checkpoints in best/: the best on the validation split', between(0, 1000)
-  )
+  keep_best: int = option(1, 'checkpoints in best/, the best on the validation split', at_least(0))
   stop_at_accuracy: float | None = option(
     None, 'end training at this accuracy on the validation split', between(0, 1)
   )
@@ -107,12 +90,8 @@ class RunOptions(Options):
     ),
     metavar='FIRST:LAST',
   )
-  num_gpus: int | None = option(
-    None, 'GPUs, one tower on each; 0: the CPU (default: all visible)', at_least(0)
-  )
-  num_cpu_towers: int = option(
-    1, 'number of towers on virtual CPUs, where no GPU is used', between(1, 1024)
-  )
+  num_gpus: int | None = option(None, 'GPUs, a tower each; 0: the CPU (default: all)', at_least(0))
+  num_cpu_towers: int = option(1, 'towers on virtual CPUs, where no GPU is used', between(1, 1024))
   variable_strategy: str = option(
     'CPU', 'device of the variables; GPU: spread over the GPUs by size', choices=('CPU', 'GPU')
   )
@@ -121,12 +100,8 @@ class RunOptions(Options):
     'axis order of activations (default: channels_first on GPUs, else channels_last)',
     choices=('channels_first', 'channels_last'),
   )
-  num_intra_threads: int = option(
-    0, 'threads within one operation; 0: one per core', between(0, MOST_THREADS)
-  )
-  num_inter_threads: int = option(
-    0, 'operations that run at the same time; 0: one per core', between(0, MOST_THREADS)
-  )
+  num_intra_threads: int = option(0, 'threads within one operation; 0: one per core', _THREADS)
+  num_inter_threads: int = option(0, 'operations at the same time; 0: one per core', _THREADS)
   log_device_placement: bool = option(False, 'log the device of each operation')
   distribute: str | None = option(
     None,
@@ -138,41 +113,25 @@ class RunOptions(Options):
     ),
     metavar='multi_worker_mirrored',
   )
-  sync: bool = option(
-    False, "update by the mean of all workers' gradients; without effect in a single process"
-  )
+  sync: bool = option(False, "update by the mean of all workers' gradients, in a cluster")
   deterministic: bool = option(
-    False, 'the same seed makes the same network bit for bit; a cluster needs --sync'
+    False, 'one seed makes one network bit for bit; clusters need --sync'
   )
   backup_workers: int = option(
     0, 'number of the slowest workers that an update leaves out', at_least(0), needs='sync'
   )
-  start_timeout: float = option(
-    600.0, 'seconds to wait for a needed task to start, or to come back', above(0)
-  )
+  start_timeout: float = option(600.0, 'seconds to wait for a task to come up or back', above(0))
   num_workers: int = option(1, 'ignored; TF_CONFIG sets the number of workers')
 
   def check(self) -> None:
-    """Raises InputError for a missing job dir, and values that contradict each other."""
     if not (self.job_dir or self.pretrained):
       raise InputError('--job-dir is missing; name a folder')
     if self.backup_workers and self.distribute:
-      raise InputError(
-        f'--distribute {self.distribute} waits for all workers; leave --backup-workers '
-        f'{self.backup_workers} out'
-      )
+      raise InputError('--distribute waits for all workers; leave --backup-workers out')
 
   @property
   def stops_by(self) -> str:
     """Returns the early stopping that depends on evaluations: '--stop-at-accuracy 0.9'; or ''."""
-    for name in ('stop_at_accuracy', 'stop_without_gain'):
-      if (value := getattr(self, name)) is not None:
-        return f'{flag_of(name)} {as_text(value)}'
-    return ''
-
-  def check_profiled(self, last_step: int) -> None:
-    """Raises InputError if a step to profile lies beyond the last one."""
-    if self.profile_steps and first_and_last(self.profile_steps)[1] > last_step:
-      raise InputError(
-        f'--profile-steps {self.profile_steps} goes beyond the last step, {last_step}; lower it'
-      )
+    names = ('stop_at_accuracy', 'stop_without_gain')
+    given = [name for name in names if getattr(self, name) is not None]
+    return as_flag(given[0], getattr(self, given[0])) if given else ''

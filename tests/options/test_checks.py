@@ -26,7 +26,6 @@ def check(**given):
     ({'validation_source': 'a:b', 'subset': 'eval'}, '--validation-source'),
     ({'validation_source': 'a:b', 'train_on': 'train+validation'}, '--validation-source'),
     ({'lr_triangle': (0.2, 0.1, 0.0), 'lr_values': (1.0, 0.1)}, '--lr-'),
-    ({'profile_steps': '9:11', 'train_steps': 10}, '--profile-steps'),
     ({'use_ema': True}, '--use-ema'),
     ({'use_ema': True, 'ema_decay': 0.9, 'mode': 'train'}, '--use-ema'),
     ({'stop_at_accuracy': 0.9, 'mode': 'train'}, '--stop-at-accuracy'),

@@ -5,7 +5,7 @@ import flag_page
 import pytest
 
 from cifar10.core.errors import InputError
-from cifar10.core.option import declarations
+from cifar10.core.option import as_flag, declarations
 from cifar10.options import flags
 from cifar10.options.hparams import from_values
 
@@ -24,7 +24,7 @@ def test_a_default_can_be_given_as_it_is_shown(declared):
   """What --help and docs/flags.md show is what the flag takes; None cannot be given."""
   if declared.default is None or declared.name == 'job_dir':
     return
-  given = flags.as_flag(declared.name, declared.default).split(' ')
+  given = as_flag(declared.name, declared.default).split(' ')
   assert flags.parse('', given) == {declared.name: declared.default}
 
 
