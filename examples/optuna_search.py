@@ -32,7 +32,7 @@ def accuracy(trial):
   try:
     cifar10.train(job, 'data', callbacks=[Reports(trial)], **options)
   except cifar10.CallbackError as error:
-    raise error.__cause__ from None  # That the trial is pruned.
+    raise error.__context__ from None  # That the trial is pruned.
   except cifar10.InputError as error:  # The loss became NaN: another trial may do better.
     raise optuna.TrialPruned(str(error)) from None
   return cifar10.evaluate(job, 'data', subset='validation')['accuracy']

@@ -76,7 +76,8 @@ def others_code(
   except BaseException as error:  # It may call sys.exit.
     if isinstance(error, (KeyboardInterrupt, *but)):
       raise
-    raise fault(_described(error, function)) from error
+    # As the cause, TensorFlow's C++ would read its message, which may be no UTF-8, and crash.
+    raise fault(_described(error, function)) from None
 
 
 def _described(error: BaseException, function: Any) -> str:
