@@ -118,7 +118,7 @@ def make_experiment(
       f'TF_CONFIG names {cluster.name}, which this call cannot be; run cifar10_main.py'
     )
   own = registry.named_or_given(run_options.callback, callbacks)
-  role = roles.choose(cluster, run_options)
+  role = roles.Role(cluster, run_options)
   made = experiment.make_experiment(job_run.begin(hparams, run_options, role, own))
   if cluster.addresses:
     os.environ['TF_CONFIG'] = cluster.tf_config
@@ -208,7 +208,7 @@ def results(
   command, hparams, options, cluster = planned
   own = registry.named_or_given(options.callback, callbacks)
   watches_others = cluster.addresses and not command.dry_run
-  role = roles.choose(cluster, options, None if watches_others else monitor or SignalMonitor())
+  role = roles.Role(cluster, options, None if watches_others else monitor or SignalMonitor())
   # Only the main thread can receive signals; prediction and export have no step to finish.
   hears = threading.current_thread() is threading.main_thread()
   ends_when_told = hears and command.mode not in ('predict', 'export')

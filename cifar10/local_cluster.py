@@ -31,7 +31,6 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PROGRAM = os.path.join(_ROOT, 'cifar10_main.py')
 _GRACE_SECONDS = 20  # For a task to exit after a signal.
 _FAREWELL_SECONDS = 60  # For slower workers after the chief is done.
-_MAX_RESTARTS = 10  # Of all tasks together.
 _LOOK_SECONDS = 0.2
 _LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None
 
@@ -180,11 +179,21 @@ def main() -> None:
     show('evaluator', 'none: the validation split has no curve and no best/; --evaluator adds one')
   with cluster:
     cluster.start()
-    code = _supervise(cluster, _MAX_RESTARTS * options.restart)
+    code = _supervise(cluster)
     cluster.end()
   if code == 0:  # The context has ended, so all output of the tasks is read.
     cli.print_result(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
+
+
+def _parser() -> argparse.ArgumentParser:
+  usage = '%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] -- FLAGS'
+  parser = cli.OneLineParser(usage=usage, description=__doc__)
+  parser.add_argument('--workers', type=int, default=1, help='beside the chief (default: 1)')
+  parser.add_argument('--ps', type=int, default=1, help='parameter servers (default: 1)')
+  parser.add_argument('--evaluator', action='store_true', help='evaluate while training runs')
+  parser.add_argument('--sync', action='store_true', help='the same as --sync after --')
+  return parser
 
 
 def _check(words: Sequence[str], tf_config: str) -> None:
@@ -199,40 +208,20 @@ def _check(words: Sequence[str], tf_config: str) -> None:
     raise InputError(f'--mode {mode} belongs to one process; give it to python cifar10_main.py')
 
 
-def _supervise(cluster: LocalCluster, restarts_left: int) -> int:
-  """Waits until the training has ended, or a task fails for good; returns the exit code."""
+def _supervise(cluster: LocalCluster) -> int:
+  """Waits until the training has ended, or a task fails; returns the exit code."""
   results = {'chief 0', 'evaluator 0'} & set(cluster.names)
   while True:
     codes = cluster.codes()
     if all(codes.get(name) == 0 for name in results):
-      cluster.wait(_FAREWELL_SECONDS)  # Who was started again too late would wait for the chief.
+      cluster.wait(_FAREWELL_SECONDS)
       return 0
-    for name, code in codes.items():
-      if code == 0 or (codes.get('chief 0') == 0 and name not in results):
-        continue
-      end = f'signal {-code}' if code < 0 else f'code {code}'
-      # Code 2 is a mistake in the flags, which a restart would repeat.
-      if code == 2 or not restarts_left:
+    for name, code in codes.items():  # Once the chief is done, how a worker ends does not count.
+      if code and (name in results or codes.get('chief 0') != 0):
+        end = f'signal {-code}' if code < 0 else f'code {code}'
         show(name, f'ended with {end}; ending all tasks')
         return 128 - code if code < 0 else code
-      restarts_left -= 1
-      show(name, f'ended with {end}; starting it again')
-      # A chief goes on from its last checkpoint, maybe steps before others ended.
-      cluster.start(*(codes.keys() - {'evaluator 0'} if name == 'chief 0' else [name]))
-      break
     time.sleep(_LOOK_SECONDS)
-
-
-def _parser() -> argparse.ArgumentParser:
-  usage = '%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] [--restart] -- FLAGS'
-  parser = cli.OneLineParser(usage=usage, description=__doc__)
-  parser.add_argument('--workers', type=int, default=1, help='beside the chief (default: 1)')
-  parser.add_argument('--ps', type=int, default=1, help='parameter servers (default: 1)')
-  parser.add_argument('--evaluator', action='store_true', help='evaluate while training runs')
-  parser.add_argument('--sync', action='store_true', help='the same as --sync after --')
-  restart = f'start tasks that fail again, {_MAX_RESTARTS} times in all, not after code 2'
-  parser.add_argument('--restart', action='store_true', help=restart)
-  return parser
 
 
 run = functools.partial(cli.run_process, main)  # The script of pyproject.toml.

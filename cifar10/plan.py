@@ -65,7 +65,7 @@ def check(given: Mapping[str, Any]) -> Plan:
   training = command.mode in _TRAINING
   tasks = os.environ.get('TF_CONFIG') if training else None
   num_ps_needed = 0 if options.distribute else 1
-  cluster = tf_config.read_cluster(tasks, options.job_dir, num_ps_needed) if tasks else Cluster()
+  cluster = tf_config.read_cluster(tasks, num_ps_needed) if tasks else Cluster()
   of_learning = set(given) - option.names(Command, RunOptions)
   learning = {name: given[name] for name in of_learning}
   if command.recipe:
@@ -74,8 +74,8 @@ def check(given: Mapping[str, Any]) -> Plan:
   _check_needs(given, hparams, options)
   _check_run(hparams, options, command.mode)
   files.check_no_pattern(options.job_dir, '--job-dir')
-  if cluster.addresses or options.distribute or options.backup_workers:
-    tf_config.check_options(hparams, options, cluster, command.mode)
+  if training:
+    tf_config.check_options(hparams, options, cluster)
   _set_environment(options)
   if cluster.task_type in ('ps', 'evaluator'):  # The flags are for workers, which have the GPUs.
     os.environ['CUDA_VISIBLE_DEVICES'] = '-1'

@@ -178,7 +178,7 @@ def test_slurm_ranks_become_tasks(hosts, tasks, num_ps, evaluators, cluster):
     [(name, text)] = settings(HOSTS=hosts, **given).items()
     assert name == 'TF_CONFIG'
     assert json.loads(text)['cluster'] == cluster
-    names.append(read_cluster(text, 'job', num_ps_needed=min(num_ps, 1)).name)
+    names.append(read_cluster(text, num_ps_needed=min(num_ps, 1)).name)
   assert names == [f'{job} {index}' for job, at in cluster.items() for index in range(len(at))]
 
 
@@ -246,7 +246,7 @@ def test_the_slurm_script_starts_every_task_with_its_flags(run_slurm_script):
   result = run_slurm_script(srun, '/job', '--sync', '--num-layers', '20')
   assert result.returncode == 0, result.stderr
   lines = result.stdout.splitlines()
-  tasks = [read_cluster(text, '/job').name for text in lines[::2]]
+  tasks = [read_cluster(text).name for text in lines[::2]]
   assert tasks == ['chief 0', 'worker 0', 'ps 0', 'evaluator 0']
   for arguments in lines[1::2]:
     flags = parse(shlex.split(arguments))

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.cluster.control import ControlState, SharedControl, from_vector
-from cifar10.cluster.liveness import LivenessMonitor
+from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core.logs import log
 
@@ -19,7 +19,6 @@ class Sums:
   """Sums over all processes of a cluster, in the graph of each."""
 
   def __init__(self, cluster: Cluster):
-    """`cluster`: all tasks, with this process's own."""
     self._cluster = cluster
     self._keys = itertools.count(1)  # All processes build the same sums in the same order.
 
@@ -61,7 +60,6 @@ class SummedControl(SharedControl):
   """
 
   def __init__(self, sums: Sums, is_chief: bool):
-    """`is_chief`: whether this process orders."""
     super().__init__()
     self._sums = sums
     self._is_chief = is_chief
@@ -88,11 +86,11 @@ class SummedControl(SharedControl):
 class AgreementHook(tf.compat.v1.train.SessionRunHook):
   """Ends all-reduce training in all processes after the same step: by control or by SIGTERM.
 
-  A process that left earlier would leave the others in an all-reduce, and prevent a save. The first
-  of all hooks, it tells the monitor when this process waits for the others: not while it saves.
+  A process that left earlier would leave the others in an all-reduce, and prevent a save. It is the
+  first of all hooks, so that the monitor does not count a save as waiting for the others.
   """
 
-  def __init__(self, monitor: LivenessMonitor, control: SummedControl):
+  def __init__(self, monitor: SignalMonitor, control: SummedControl):
     self._monitor = monitor
     self._control = control
 

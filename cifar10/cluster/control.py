@@ -7,8 +7,8 @@ vector of its own (all_reduce.py).
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -29,9 +29,7 @@ class ControlState(NamedTuple):
   def with_rate(self, name: str, rate: float | None) -> 'ControlState':
     """Returns it with another rate; raises ValueError for one that is negative or not finite."""
     if rate is not None and not 0 <= rate <= np.finfo(np.float32).max:
-      raise ValueError(
-        f'{name} is {rate}; it must be finite and 0 or more, or None for the schedule'
-      )
+      raise ValueError(f'{name} is {rate}; it must be finite and 0 or more, or None')
     return ControlState(**{**self._asdict(), name: rate})
 
   def vector(self) -> np.ndarray:
@@ -43,13 +41,6 @@ def from_vector(values: Sequence[float]) -> ControlState:
   """Returns the inverse of `ControlState.vector`; also of all 0, before an all-reduce begins."""
   rates = (None if math.isclose(rate, -1) else float(rate) for rate in values[1:])
   return ControlState(bool(values[0]), *rates)
-
-
-class StopRequested(Protocol):
-  """Whether and why training is to end before its last step."""
-
-  @property
-  def reason(self) -> object: ...
 
 
 class SharedControl:
@@ -80,9 +71,9 @@ class SharedControl:
 
   def rates(self, learning_rate: Any, muon_learning_rate: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns both learning rates, or the values set in their places: float32 scalars."""
-    planned = (self.values[1], learning_rate), (self.values[2], muon_learning_rate)
-    first, second = (tf.where(rate >= 0, rate, plan) for rate, plan in planned)
-    return first, second
+    _, rate, muon_rate = tf.unstack(self.values)
+    muon_rate = tf.where(muon_rate >= 0, muon_rate, muon_learning_rate)
+    return tf.where(rate >= 0, rate, learning_rate), muon_rate
 
   def tell(self, session: tf.compat.v1.Session) -> None:
     """Writes this process's state where the other replicas read it."""
@@ -97,15 +88,15 @@ class SharedControl:
 class ChiefControlHook(tf.compat.v1.train.SessionRunHook):
   """The chief's hook: ends training on request, and writes the state when it has changed."""
 
-  def __init__(self, control: SharedControl, stop_request: StopRequested):
+  def __init__(self, control: SharedControl, is_to_end: Callable[[], bool]):
     self._control = control
-    self._stop_request = stop_request
+    self._is_to_end = is_to_end
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     self._tell(session)  # A lost parameter server has lost the state.
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
-    if self._stop_request.reason:
+    if self._is_to_end():
       self._control.end(run_context)
     if self._control.state != self._told:
       self._tell(run_context.session)

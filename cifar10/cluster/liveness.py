@@ -13,10 +13,10 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.cluster.tf_config import Cluster, place
+from cifar10.cluster.tf_config import Cluster
 from cifar10.core.errors import InputError, TaskLostError
 from cifar10.core.logs import log
 
@@ -32,11 +32,7 @@ _NEW, _HERE, _SILENT, _BACK, _ENDED = range(5)
 
 
 class LivenessMonitor(SignalMonitor):
-  """Asks which other tasks can be reached, logs the missing ones, and gives up at a limit.
-
-  Attributes:
-    in_step: whether an all-reduce runs, which needs every task; the hook of its role sets it.
-  """
+  """Asks which other tasks can be reached, logs the missing ones, and gives up at a limit."""
 
   def __init__(self, cluster: Cluster, spare_workers: int = 0, start_timeout: float = 600):
     """Args:
@@ -49,9 +45,8 @@ class LivenessMonitor(SignalMonitor):
     self._serves = cluster.task_type == 'ps'
     self._spare_workers = spare_workers
     self._start_timeout = start_timeout
-    self.in_step = self._stepped = self._closed = False
-    now = self._reported = self._waiting_since = time.monotonic()
-    self._found = dict.fromkeys(cluster.peers, (_NEW, now))  # And since when.
+    self._began = self._reported = time.monotonic()
+    self._found = dict.fromkeys(cluster.peers, (_NEW, self._began))  # And since when.
 
   def __enter__(self) -> 'LivenessMonitor':
     """Starts to receive signals and to look for the tasks. Must run in the main thread.
@@ -65,28 +60,18 @@ class LivenessMonitor(SignalMonitor):
     elif cluster.is_chief and cluster.has_evaluator:
       threading.Thread(target=_let_in, args=[self._listen()], daemon=True).start()
     super().__enter__()
-    for peer in cluster.peers.items():
-      threading.Thread(target=self._watch, args=peer, daemon=True).start()
+    for name in cluster.peers:
+      threading.Thread(target=self._watch, args=[name], daemon=True).start()
+    threading.Thread(target=self._decide, daemon=True).start()
     return self
 
   def wait_for_peers(self) -> None:
-    """Waits until all tasks of a cluster listen at their addresses, as this one does meanwhile.
-
-    Raises:
-      Terminated: the process received SIGTERM.
-    """
+    """Waits until all tasks listen, as this one does meanwhile; raises what `check` does."""
     with self._listen():
       while not all(map(reachable, self._cluster.peers.values())):
         self.check()
         time.sleep(0.25)
-    self._waiting_since = time.monotonic()
-
-  def progressed(self) -> None:
-    self._stepped = True
-    self._waiting_since = time.monotonic()
-
-  def closed(self) -> None:
-    self._closed = True
+    self._began = time.monotonic()
 
   def is_lost(self, name: str) -> bool:
     """Tells whether a task is cut off, or has not come or come back for `start_timeout`.
@@ -96,24 +81,27 @@ class LivenessMonitor(SignalMonitor):
     found, since = self._found[name]
     if name != CHIEF:
       since = max(since, self._waiting_since)
-    return time.monotonic() - since >= self._limit(found)
+    # Between the steps of an all-reduce others may have ended well.
+    needs_all = self._cluster.is_reduced and (self.in_step or not self._stepped_at)
+    seconds = {
+      _HERE: math.inf,
+      _SILENT: CUT_SECONDS + _KNOCK_SECONDS + _SAVE_SECONDS * self._serves,
+      _BACK: math.inf if self._serves else CUT_SECONDS,  # A server hears of no step.
+      _ENDED: _REDUCE_SECONDS if needs_all else self._start_timeout,
+      _NEW: self._start_timeout,
+    }
+    return time.monotonic() - since >= seconds[found]
 
-  def _limit(self, found: int) -> float:
-    """Returns for how many seconds a task may be found so."""
-    if found == _SILENT:
-      return CUT_SECONDS + _KNOCK_SECONDS + _SAVE_SECONDS * self._serves
-    if found == _BACK:
-      return math.inf if self._serves else CUT_SECONDS  # A server hears of no step.
-    if found == _ENDED and self._cluster.is_reduced and (self.in_step or not self._stepped):
-      return _REDUCE_SECONDS  # Between steps others may have ended well.
-    return math.inf if found == _HERE else self._start_timeout
+  @property
+  def _waiting_since(self) -> float:
+    return max(self._began, self._stepped_at)
 
-  def _watch(self, name: str, address: str) -> None:
-    while not self._closed:
-      self._note(name, knock(address))
+  def _watch(self, name: str) -> None:
+    """Knocks at a task's address until this process ends."""
+    is_here = False
+    while not self._left.wait(_LOOK_SECONDS if is_here else 1):
+      self._note(name, knock(self._cluster.peers[name]))
       is_here = self._found[name][0] == _HERE and not self._cluster.is_reduced
-      if self._left.wait(_LOOK_SECONDS if is_here else 1):
-        break
 
   def _note(self, name: str, error: OSError | None) -> None:
     """Keeps what a knock found, and since when that is so."""
@@ -124,15 +112,19 @@ class LivenessMonitor(SignalMonitor):
     else:
       was_cut = before == _SILENT and now - since > 2 * _LOOK_SECONDS
       # One that an all-reduce needs was started again alone: both would wait.
-      was_cut |= before == _ENDED and self._cluster.is_reduced and self._stepped
+      was_cut |= before == _ENDED and self._cluster.is_reduced and self._stepped_at > 0
       stays = before == _BACK and self._waiting_since < since
       found = _BACK if was_cut or stays else _HERE
     if found != before:
       self._found[name] = (found, now)
 
+  def _decide(self) -> None:
+    while not self._left.wait(1):
+      self._look()
+
   def _look(self) -> None:
     """Reports who is missing, and ends a process that cannot go on without who is lost."""
-    if self._closed:
+    if self.closed:
       return
     if time.monotonic() - self._reported >= _REPORT_SECONDS:
       self._reported = time.monotonic()
@@ -143,18 +135,14 @@ class LivenessMonitor(SignalMonitor):
     workers = [name for name in lost if name.startswith('worker')]
     if len(workers) > self._spare_workers or len(workers) < len(lost):
       self.lost, self.stopping = self.lost_tasks(lost), True
-      self.end_or_exit(self.lost, TaskLostError.code)
+      self._end_or_exit(self.lost, TaskLostError.code)
 
   def _report(self) -> None:
     missing = [name for name, (found, _) in self._found.items() if found not in (_HERE, _BACK)]
-    waited = time.monotonic() - self._waiting_since
-    if waited < _REPORT_SECONDS:  # Steps are made: asynchronous workers need no other but to save.
-      if CHIEF in missing and self._stepped:
-        log.info('cannot reach %s, which alone saves', self._listed([CHIEF]))
-    elif missing:
+    if time.monotonic() - self._waiting_since < _REPORT_SECONDS:  # Steps are made, if not saved.
+      missing = [name for name in missing if name == CHIEF]
+    if missing:
       log.info('waiting for %s', self._listed(missing))
-    elif waited >= CUT_SECONDS and self._found and not self._serves:
-      log.info('no step for %.0f s, and all tasks answer: one evaluates or hangs', waited)
 
   def lost_tasks(self, names: Collection[str]) -> str:
     """Returns a message with lost tasks' names and addresses, and the remedy."""
@@ -168,14 +156,14 @@ class LivenessMonitor(SignalMonitor):
       'this task again, or raise --start-timeout'
     )
 
-  def _listed(self, names: Iterable[str]) -> str:
+  def _listed(self, names: Collection[str]) -> str:
     """Formats tasks as 'ps 0 (host:1), worker 1 (host:2)'."""
     return ', '.join(f'{name} ({self._cluster.peers[name]})' for name in names)
 
   def _listen(self) -> socket.socket:
     """Listens at this task's port; raises InputError if it cannot."""
     cluster = self._cluster
-    _, port = place(cluster.addresses[cluster.task_type][cluster.task_index])
+    _, port = _place(cluster.addresses[cluster.task_type][cluster.task_index])
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     try:
@@ -201,7 +189,7 @@ def reachable(address: str) -> bool:
 def knock(address: str) -> OSError | None:
   """Connects to 'host:port' and hangs up; returns the error that prevents it."""
   try:
-    socket.create_connection(place(address), timeout=1).close()
+    socket.create_connection(_place(address), timeout=1).close()
   except OSError as error:
     return error
   return None
@@ -215,3 +203,9 @@ def is_silent(error: OSError) -> bool:
   """
   is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
   return not (is_unknown or isinstance(error, ConnectionRefusedError))
+
+
+def _place(address: str) -> tuple[str, int]:
+  """Returns the host, without brackets, and the port of 'host:port'."""
+  host, _, port = address.rpartition(':')
+  return host.strip('[]'), int(port)

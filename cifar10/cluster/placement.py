@@ -6,6 +6,7 @@ from typing import NamedTuple
 from cifar10.core import devices
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
+from cifar10.core.option import flag_of
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 
@@ -24,11 +25,6 @@ class Placement(NamedTuple):
     kind, count = ('GPU', self.num_gpus) if self.num_gpus else ('CPU', self.num_cpu_towers)
     return [f'/device:{kind}:{index}' for index in range(count)]
 
-  @property
-  def prefetches_to_gpu(self) -> bool:
-    """Tells whether batches are copied to the towers' devices a step ahead: to GPUs only."""
-    return self.num_gpus > 0
-
 
 def num_gpus(options: RunOptions, visible: int) -> int:
   """Returns how many GPUs to use; raises InputError for a combination that cannot run."""
@@ -45,9 +41,9 @@ def num_gpus(options: RunOptions, visible: int) -> int:
     raise InputError(
       f'--num-cpu-towers {options.num_cpu_towers} and {count} GPUs; add --num-gpus 0'
     )
-  for flag, value in (('variable-strategy', 'GPU'), ('data-format', 'channels_first')):
-    if getattr(options, flag.replace('-', '_')) == value and not count:
-      raise InputError(f'--{flag} {value} needs a GPU and there is none; leave it out')
+  for flag, value in (('variable_strategy', 'GPU'), ('data_format', 'channels_first')):
+    if getattr(options, flag) == value and not count:
+      raise InputError(f'{flag_of(flag)} {value} needs a GPU and there is none; leave it out')
   return count
 
 

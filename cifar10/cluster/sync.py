@@ -37,10 +37,9 @@ Stores = list[tuple[Bucket, Accumulators]]
 
 
 class SyncReplicas(tf.compat.v1.train.SessionRunHook):
-  """Applies the mean of `needed` workers' gradients at each global step.
+  """An optimizer that pushes a replica's gradients, and the session hook of its steps.
 
-  It is an optimizer that pushes a replica's gradients, and the session hook that feeds the global
-  step of these gradients and waits for the update of that step: the chief makes it.
+  The hook feeds the global step of these gradients and waits for the update of that step.
   """
 
   def __init__(
@@ -66,7 +65,6 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
     in_order: add gradients in the order of the workers, not as they arrive, because floating-point
       sums depend on the order. Then every worker's gradient must be in the mean.
     """
-    assert not in_order or needed == cluster.num_workers
     self._optimizer = optimizer
     self._cluster = cluster
     self._needed = needed
@@ -116,7 +114,7 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
   def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
     self._begin(session)
     self._local_step = session.run(self._global_step)
-    self._monitor.call_on_stop(lambda: session.run(self._wake))
+    self._monitor.wake = lambda: session.run(self._wake)
 
   def before_run(self, run_context: Any) -> Any:
     feed = {self._step_fed: self._local_step}
@@ -132,7 +130,8 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
       run_context.request_stop()
 
   @abc.abstractmethod
-  def _begin(self, session: tf.compat.v1.Session) -> None: ...
+  def _begin(self, session: tf.compat.v1.Session) -> None:
+    """Prepares accumulators and queues for a session's first batch."""
 
   @abc.abstractmethod
   def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int | None:
@@ -144,7 +143,7 @@ class SyncChief(SyncReplicas):
 
   def _build(self, stores: Stores, pushed: list[tf.Operation]) -> tf.Operation:
     accumulators = [each for _, of_bucket in stores for each in of_bucket]
-    self._counts = self._counted(accumulators)
+    self._counts = [accumulator.num_accumulated() for accumulator in accumulators]
     with tf.control_dependencies(pushed):  # In the step that pushes the chief's own gradients.
       self._fetches = self._present(accumulators)
     self._missing = tf.compat.v1.placeholder(tf.int32, [], 'missing')
@@ -176,10 +175,6 @@ class SyncChief(SyncReplicas):
     # whose memory it can reuse.
     return means[0] if len(means) == 1 else tf.reduce_mean(tf.stack(means), 0)
 
-  def _counted(self, accumulators: Accumulators) -> tf.Tensor:
-    with tf.device(self._global_step.device):
-      return tf.stack([accumulator.num_accumulated() for accumulator in accumulators])
-
   def _present(self, accumulators: Accumulators) -> tf.Tensor:
     """Returns how many of the gradients that an update needs are there for all buckets.
 
@@ -187,8 +182,9 @@ class SyncChief(SyncReplicas):
     them only.
     """
     with tf.device(self._global_step.device):
-      counts = tf.reshape(self._counted(accumulators), [-1, self._accumulators_of_a_bucket])
-      return tf.reduce_sum(tf.minimum(tf.reduce_min(counts, 0), self._needed_in_each))
+      counts = tf.stack([accumulator.num_accumulated() for accumulator in accumulators])
+      of_buckets = tf.reshape(counts, [-1, self._accumulators_of_a_bucket])
+      return tf.reduce_sum(tf.minimum(tf.reduce_min(of_buckets, 0), self._needed_in_each))
 
   def _begin(self, session: tf.compat.v1.Session) -> None:
     counts = session.run(self._counts)

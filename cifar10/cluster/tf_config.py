@@ -1,7 +1,6 @@
 """TF_CONFIG -> the tasks of a run, and which of them this process is. Does not need TensorFlow."""
 
 import dataclasses
-import itertools
 import json
 from collections.abc import Mapping
 from typing import NoReturn
@@ -12,7 +11,6 @@ from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 
 _JOBS = ('chief', 'master', 'worker', 'ps', 'evaluator')
-_EXAMPLE = '{"type": "worker", "index": 0}'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,14 +68,9 @@ class Cluster:
   @property
   def peers(self) -> dict[str, str]:
     """The addresses of the tasks that train with this one, by name."""
-    if not self.is_distributed:
-      return {}
-    return {
-      f'{job} {index}': address
-      for job, addresses in self.addresses.items()
-      for index, address in enumerate(addresses)
-      if (job, index) != (self.task_type, self.task_index)
-    }
+    listed = self.addresses.items() if self.is_distributed else ()
+    named = {f'{job} {index}': at for job, all_ in listed for index, at in enumerate(all_)}
+    return {name: address for name, address in named.items() if name != self.name}
 
   @property
   def device_filters(self) -> list[str]:
@@ -85,11 +78,6 @@ class Cluster:
     if not self.is_distributed:
       return []
     return [self.job] if self.task_type == 'ps' else ['/job:ps', self.job]
-
-  @property
-  def group_leader(self) -> str:
-    """The device name of who numbers the steps of an all-reduce; '' where there is none."""
-    return '/job:chief/replica:0/task:0' if self.is_reduced else ''
 
   @property
   def tf_config(self) -> str:
@@ -104,12 +92,12 @@ class Cluster:
     return json.dumps({'cluster': self.addresses, 'task': task, 'environment': 'google'})
 
 
-def read_cluster(text: str, job_dir: str, num_ps_needed: int = 1) -> Cluster:
+def read_cluster(text: str, num_ps_needed: int = 1) -> Cluster:
   """Returns the cluster that the text of TF_CONFIG describes; '' is a single process.
 
   The text is a JSON object with 'cluster' (job -> addresses) and 'task' ('type', 'index'). A
-  'master' is read as a chief. 'model_dir', if given, must be the job dir. Other keys, which some
-  services add, are ignored. Several workers need `num_ps_needed` parameter servers.
+  'master' is read as a chief. Other keys, which some services add, are ignored. Several workers
+  need `num_ps_needed` parameter servers.
 
   Raises:
     InputError: the first mistake, with key, value and remedy.
@@ -122,14 +110,11 @@ def read_cluster(text: str, job_dir: str, num_ps_needed: int = 1) -> Cluster:
     ) from None
   if not isinstance(config, dict):
     raise InputError(f'TF_CONFIG is {json.dumps(config)}; write a JSON object')
-  if (model_dir := config.get('model_dir', job_dir)) != job_dir:
-    _refuse('model_dir', model_dir, f'give the same folder as --job-dir {job_dir}, or leave it out')
   jobs, task = config.get('cluster') or {}, config.get('task')
   if not jobs and not task:
     return Cluster()
-  addresses = _read_jobs(jobs)
+  addresses, (task_type, index) = _read_jobs(jobs), _read_task(task)
   evaluators = addresses.pop('evaluator', ())
-  task_type, index = _read_task(task)
   if not addresses:  # The Estimator takes this for a single process, or for an evaluator alone.
     if task_type != 'evaluator' and (task_type, index) != ('worker', 0):
       _refuse('cluster', jobs, 'list the tasks, or unset TF_CONFIG to train in one process')
@@ -146,12 +131,6 @@ def read_cluster(text: str, job_dir: str, num_ps_needed: int = 1) -> Cluster:
   return Cluster(addresses, task_type, index, bool(evaluators))
 
 
-def place(address: str) -> tuple[str, int]:
-  """Returns the host, without brackets, and the port of 'host:port'."""
-  host, _, port = address.rpartition(':')
-  return host.strip('[]'), int(port)
-
-
 def _read_jobs(jobs: object) -> dict[str, tuple[str, ...]]:
   """Returns the tasks' addresses by job; a master counts as the chief."""
   if not isinstance(jobs, dict):
@@ -160,17 +139,12 @@ def _read_jobs(jobs: object) -> dict[str, tuple[str, ...]]:
   for job, listed in jobs.items():
     if job not in _JOBS:
       _refuse('cluster', job, f'the jobs are {", ".join(_JOBS)}')
-    if not isinstance(listed, list):
-      _refuse(f'cluster.{job}', listed, 'write a list: ["host:port"]')
-    for address in listed:
-      if not (isinstance(address, str) and is_address(address)):
-        _refuse(f'cluster.{job}', address, 'write "host:port", an IPv6 address in brackets')
+    if not (isinstance(listed, list) and all(is_address(str(at)) for at in listed)):
+      _refuse(f'cluster.{job}', listed, 'write a list of "host:port", an IPv6 address in brackets')
     name = 'chief' if job == 'master' else job
-    if name in addresses:
-      _refuse(f'cluster.{job}', listed, 'name a chief or a master, not both')
     if listed:
-      addresses[name] = tuple(listed)
-  everyone = list(itertools.chain(*addresses.values()))
+      addresses[name] = (*addresses.get(name, ()), *listed)
+  everyone = [address for of_job in addresses.values() for address in of_job]
   if len(set(everyone)) < len(everyone):
     _refuse('cluster', jobs, 'give each task an address of its own')
   return addresses
@@ -178,29 +152,23 @@ def _read_jobs(jobs: object) -> dict[str, tuple[str, ...]]:
 
 def _read_task(task: object) -> tuple[str, int]:
   """Returns this process's job and its index there."""
-  if not (isinstance(task, dict) and {'type', 'index'} <= task.keys()):
-    _refuse('task', task, f'say who this process is: {_EXAMPLE}')
-  task_type, index = task['type'], task['index']
-  if task_type not in _JOBS:
-    _refuse('task.type', task_type, f'the jobs are {", ".join(_JOBS)}')
-  if type(index) is not int or index < 0:
-    _refuse('task.index', index, 'write a number, 0 or more, without quotes')
-  return 'chief' if task_type == 'master' else task_type, index
+  match task:
+    case {'type': str(job), 'index': int(index)} if job in _JOBS and index >= 0:
+      return 'chief' if job == 'master' else job, index
+  _refuse('task', task, 'say who this process is: {"type": "worker", "index": 0}')
 
 
 def _refuse(key: str, value: object, remedy: str) -> NoReturn:
   raise InputError(f'TF_CONFIG: {key} is {json.dumps(value)}; {remedy}')
 
 
-def check_options(hparams: HParams, options: RunOptions, cluster: Cluster, mode: str) -> None:
-  """Raises InputError for options that do not fit the tasks; see `plan.check`."""
+def check_options(hparams: HParams, options: RunOptions, cluster: Cluster) -> None:
+  """Raises InputError for options of a training that do not fit the tasks."""
   workers, backups = cluster.num_workers, options.backup_workers
   is_async = cluster.is_distributed and not (options.sync or options.distribute)
-  trains = mode.startswith('train')
-  reduces = f'--distribute {options.distribute}' if options.distribute and trains else ''
-  repeats = options.deterministic and workers > 1 and trains
-  stops = options.stops_by if trains and cluster.task_type != 'ps' else ''
-  is_unheard = cluster.is_distributed and not cluster.has_evaluator
+  reduces = f'--distribute {options.distribute}' if options.distribute else ''
+  repeats = options.deterministic and workers > 1
+  is_unheard = cluster.is_distributed and not cluster.has_evaluator and cluster.task_type != 'ps'
   rules = [
     (backups >= workers, f'--backup-workers {backups} of {workers} with the chief; leave one'),
     (
@@ -217,7 +185,10 @@ def check_options(hparams: HParams, options: RunOptions, cluster: Cluster, mode:
       f'{reduces} needs a TF_CONFIG with a chief and workers; on one host leave it out, and give '
       '--num-gpus or --num-cpu-towers',
     ),
-    (stops and is_unheard, f'{stops} needs an evaluator in a cluster; add one to TF_CONFIG'),
+    (
+      options.stops_by and is_unheard,
+      f'{options.stops_by} needs an evaluator in a cluster; add one to TF_CONFIG',
+    ),
     (repeats and is_async, '--deterministic, but workers update as they come along; add --sync'),
     (
       repeats and backups,

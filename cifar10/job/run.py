@@ -157,7 +157,8 @@ class Run:
       cluster.device_filters,
     )
     config.log_device_placement = self.options.log_device_placement
-    config.experimental.collective_group_leader = cluster.group_leader
+    if cluster.is_reduced:
+      config.experimental.collective_group_leader = '/job:chief/replica:0/task:0'
     if cluster.is_distributed and self.hparams.dtype == 'bfloat16':
       # TensorFlow would join operations into some that it can run in a single process only.
       config.graph_options.rewrite_options.remapping = rewriter_config_pb2.RewriterConfig.OFF

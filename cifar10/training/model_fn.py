@@ -101,7 +101,7 @@ def _train_spec(
   """A step of training: shards -> towers -> mean gradients -> update."""
   role, cluster = training.role, training.role.cluster
   staged = []
-  if placement.prefetches_to_gpu:
+  if placement.num_gpus:  # Batches are copied to the towers' devices a step ahead: to GPUs only.
     staged.append(Staged(shards, [cluster.job + device for device in placement.tower_devices]))
     shards = staged[0].shards
   networks = _networks(hparams, placement, data, training)
@@ -121,10 +121,11 @@ def _train_spec(
   update_ops = built[0].update_ops if role.updates_moving_averages else ()
   # Lookahead and --ema-decay average the moving averages, too, after their update. The chief of
   # synchronous training updates variables after a step, which includes them.
-  before = () if role.updates_later else update_ops
+  before = () if role.is_sync else update_ops
   own = make_optimizer(hparams, rates, groups, before)
   optimizer = role.optimizer(own, hparams.train_steps)
-  train_op = optimizer.apply_gradients(groups.scaled(gradients + of_proxy), global_step)
+  exchanged = role.exchanged(groups.scaled(gradients + of_proxy))
+  train_op = optimizer.apply_gradients(exchanged, global_step)
   scalars, loss_parts = _losses(built, hard_examples)
   scalars['learning_rate'] = rates.sgd
   training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
@@ -134,7 +135,7 @@ def _train_spec(
     # Beside the update, not before it: a synchronous chief runs the update alone, between two
     # batches, and would have to compute another batch if the update waited for the averages.
     train_op=tf.group(train_op, *update_ops, *(each.put for each in staged)),
-    training_hooks=[*staged, *([optimizer] if role.updates_later else [])],
+    training_hooks=[*staged, *([optimizer] if role.is_sync else [])],
     scaffold=role.scaffold(),
   )
 

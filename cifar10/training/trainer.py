@@ -127,7 +127,7 @@ class JobEstimator(tf_estimator.Estimator):
     # The meter and the callbacks precede the saver, so that on_step_end runs before a save. The
     # control hooks, which end training, come after all that may request an end.
     hooks = [*self._callbacks, *savers, self._task_hook]
-    return run.role.with_control(hooks, run.stop_request)
+    return run.role.with_control(hooks, lambda: bool(run.stop_request.reason))
 
   def _saver(self) -> checkpoint_saver.SaveHook:
     options, role = self._run.options, self._run.role
@@ -140,7 +140,7 @@ class JobEstimator(tf_estimator.Estimator):
       self._callbacks,
       others_every_steps=save_every,
       every_seconds=math.inf if is_by_steps else checkpoint_saver.SECONDS,
-      updates_later=role.updates_later,
+      updates_later=role.is_sync,
     )
 
   def _predictor(self) -> Callable[[np.ndarray], np.ndarray]:
@@ -167,7 +167,7 @@ class JobEstimator(tf_estimator.Estimator):
     """Calls callbacks, records an early end, releases the servers; returns the reason."""
     run, step = self._run, self._run.step
     reason = run.stop_request.reason
-    run.monitor.closed()
+    run.monitor.closed = True
     if run.is_chief:  # A finished job made no step; a synchronous chief's last batch no update.
       step = checkpoints.latest_step(run.job_dir)
       if reason:
@@ -272,7 +272,7 @@ class _TaskHook(tf.compat.v1.train.SessionRunHook):
 
   def __init__(self, role: Role):
     self._monitor = role.monitor
-    self._decides = role.ends_by_itself
+    self._decides = not role.is_reduced
     self._steps_told = 0
     self.steps = 0  # Steps of this process alone.
 

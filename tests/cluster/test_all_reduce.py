@@ -20,9 +20,9 @@ class Task:
   """One task's graph on its server: SGD with a learning rate of 1 of two variables."""
 
   def __init__(self, cluster, start, gradient):
-    self.role = roles.choose(cluster, OPTIONS)
+    self.role = roles.Role(cluster, OPTIONS)
     config = devices.session_config(device_filters=cluster.device_filters)
-    config.experimental.collective_group_leader = cluster.group_leader
+    config.experimental.collective_group_leader = '/job:chief/replica:0/task:0'
     servers = tf.train.ClusterSpec(cluster.addresses)
     self._server = tf.distribute.Server(servers, cluster.task_type, 0, config=config)
     with tf.Graph().as_default() as graph, tf.device(f'{cluster.job}/device:CPU:0'):
@@ -32,7 +32,7 @@ class Task:
       scalar = tf.compat.v1.get_variable('scalar', initializer=start)
       optimizer = self.role.optimizer(tf.compat.v1.train.GradientDescentOptimizer(1.0), 3)
       pairs = [(tf.fill([2, 3], gradient), matrix), (tf.constant(10 * gradient), scalar)]
-      self._update = optimizer.apply_gradients(pairs, step)
+      self._update = optimizer.apply_gradients(self.role.exchanged(pairs), step)
       self._values = [matrix, scalar, step]
       self._scaffold = self.role.scaffold().finalize()
       self._session = tf.compat.v1.Session(self._server.target, graph=graph, config=config)

@@ -31,7 +31,7 @@ class Watched:
     self.now, self.absent, self.woken = 100.0, {}, threading.Event()
     monkeypatch.setattr(liveness.time, 'monotonic', lambda: self.now)
     self.monitor = LivenessMonitor(cluster, spare, 120)
-    self.monitor.call_on_stop(self.woken.set)
+    self.monitor.wake = self.woken.set
     self.monitor._left.set()  # Else it would wait for the end of this process.
     if seen:
       self.look(100)
@@ -133,7 +133,7 @@ def test_gives_up_on_who_never_comes(watched, own, spare, absent, is_lost):
 
 def test_nobody_is_needed_once_the_session_is_closed(watched):
   watch = watched(SERVED)
-  watch.monitor.closed()
+  watch.monitor.closed = True
   watch.look(110, 300, ps_0=SILENT)
   assert not watch.lost()
 
@@ -170,10 +170,8 @@ def test_all_reduce_sees_a_task_that_was_started_again_alone(watched):
   ('own', 'steps', 'absent', 'looks', 'says'),
   [
     ('chief', False, {'worker_0': ENDED}, (110, 115, 120), ['waiting for worker 0 (w:1)']),
-    ('worker', True, {'worker_1': ENDED, 'chief_0': ENDED}, (115,), ['cannot reach chief 0']),
+    ('worker', True, {'worker_1': ENDED, 'chief_0': ENDED}, (115,), ['waiting for chief 0 (c:1)']),
     ('chief', True, {'worker_0': ENDED}, (115,), []),
-    ('worker', False, {}, (115, 145, 160), ['no step for 60 s, and all tasks answer']),
-    ('ps', False, {}, (115, 145, 160), []),  # It hears of no step.
   ],
 )  # fmt: skip
 def test_what_the_log_says_every_15_seconds(watched, caplog, own, *, steps, absent, looks, says):

@@ -61,7 +61,7 @@ def passing(servers, task='worker', **options):
   )
   options = RunOptions('job', **options)
   chosen = hparams.from_values({'num_layers': 8, 'train_batch_size': 2})
-  role = roles.choose(cluster, options)
+  role = roles.Role(cluster, options)
   with tf.Graph().as_default() as graph, tf.device(cluster.job):
     with tf.device('/job:ps/task:0/device:CPU:0'):
       tf.compat.v1.train.get_or_create_global_step()

@@ -33,7 +33,7 @@ BETWEEN = {'distribute': 'multi_worker_mirrored'}
   ],
 )
 def test_what_a_task_does(cluster, options, saves, evaluates, counted):
-  role = roles.choose(cluster, RunOptions('job', **options))
+  role = roles.Role(cluster, RunOptions('job', **options))
   assert role.saves == saves
   assert (role.evaluates_on_the_way, role.evaluates_at_the_end) == evaluates
   found = (role.gradients_per_update, role.counts_steps, role.batches_done(12))
@@ -44,7 +44,7 @@ def test_what_a_task_does(cluster, options, saves, evaluates, counted):
 def test_whose_batches_move_batch_norms_averages(options, expected):
   """Once a step: the chief's alone, where all make it together."""
   tasks = [Cluster(SERVED), Cluster(SERVED, 'worker', 1)]
-  chosen = [roles.choose(cluster, RunOptions('job', **options)) for cluster in tasks]
+  chosen = [roles.Role(cluster, RunOptions('job', **options)) for cluster in tasks]
   assert [role.updates_moving_averages for role in chosen] == expected
 
 
@@ -58,12 +58,12 @@ def test_whose_batches_move_batch_norms_averages(options, expected):
 )
 def test_the_chief_orders_and_workers_obey(cluster, options, chief, worker):
   for task, expected in ((('chief', 0), chief), (('worker', 1), worker)):
-    role = roles.choose(Cluster(cluster, *task), RunOptions('job', **options))
+    role = roles.Role(Cluster(cluster, *task), RunOptions('job', **options))
     assert [type(hook).__name__ for hook in role.with_control([], None)] == expected
 
 
 def test_a_process_alone_and_an_evaluator_watch_nobody():
   assert type(roles.Role().monitor) is SignalMonitor
-  evaluator = roles.choose(Cluster(SERVED, 'evaluator', 0), RunOptions('job'))
+  evaluator = roles.Role(Cluster(SERVED, 'evaluator', 0), RunOptions('job'))
   assert evaluator.cluster.peers == {}
-  assert type(roles.choose(Cluster(SERVED), RunOptions('job')).monitor) is not SignalMonitor
+  assert type(roles.Role(Cluster(SERVED), RunOptions('job')).monitor) is not SignalMonitor

@@ -18,7 +18,7 @@ def test_sigterm_wakes_a_main_thread_that_is_blocked():
   """Event.wait stands for a blocked session: no Python signal handler could set the event."""
   woken = threading.Event()
   with SignalMonitor() as monitor:
-    monitor.call_on_stop(woken.set)
+    monitor.wake = woken.set
     monitor.check()
     os.kill(os.getpid(), signal.SIGTERM)
     assert woken.wait(5)
@@ -30,7 +30,7 @@ def test_sigterm_wakes_a_main_thread_that_is_blocked():
 def test_the_first_ctrl_c_wakes_it_too_and_the_second_is_a_keyboard_interrupt():
   woken = threading.Event()
   with SignalMonitor() as monitor:
-    monitor.call_on_stop(woken.set)
+    monitor.wake = woken.set
     os.kill(os.getpid(), signal.SIGINT)
     assert woken.wait(5)
     with pytest.raises(Terminated, match='SIGINT') as end:
@@ -70,7 +70,7 @@ import os, signal, time
 from cifar10.cluster import signals
 signals._STOP_SECONDS = 1
 with signals.SignalMonitor() as monitor:
-  monitor.call_on_stop(lambda: time.sleep(60))
+  monitor.wake = lambda: time.sleep(60)
   os.kill(os.getpid(), signal.SIGTERM)
   time.sleep(60)
 """

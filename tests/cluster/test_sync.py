@@ -295,7 +295,7 @@ def test_sigterm_ends_the_wait(make, role):
   waiting.join(0.5)
   assert waiting.is_alive()
   replica.monitor.stopping = True
-  replica.monitor._on_stop()
+  replica.monitor.wake()
   waiting.join(10)
   assert not waiting.is_alive()
   assert replica.stopped

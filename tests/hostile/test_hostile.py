@@ -261,7 +261,7 @@ def test_tf_config():
   tasks = {'chief': ['a:1'], 'worker': ['b:2', 'c:3'], 'ps': ['d:4'], 'evaluator': ['e:5']}
   for text in texts({'cluster': tasks, 'task': {'type': 'worker', 'index': 1}}):
     with refusals():
-      assert read_cluster(text.decode('utf-8', 'replace'), 'job').name
+      assert read_cluster(text.decode('utf-8', 'replace')).name
 
 
 def test_manifest(data_dir, tmp_path):

@@ -88,19 +88,19 @@ def test_options_that_fit_are_taken(given):
 def test_a_run_is_checked_against_its_cluster(given, hparams, cluster, message):
   options = RunOptions('job', **given)
   with pytest.raises(InputError) as error:
-    tf_config.check_options(HParams(**hparams), options, cluster, 'train_and_evaluate')
+    tf_config.check_options(HParams(**hparams), options, cluster)
   assert message in str(error.value)
 
 
 def test_what_fits_a_cluster_is_accepted():
   options = RunOptions('job', sync=True, backup_workers=2)
-  tf_config.check_options(HParams(lookahead_steps=5), options, SERVED, 'train')
+  tf_config.check_options(HParams(lookahead_steps=5), options, SERVED)
   with_evaluator = Cluster(SERVED.addresses, has_evaluator=True)
   options = RunOptions('job', stop_at_accuracy=0.9)
-  tf_config.check_options(HParams(), options, with_evaluator, 'train_and_evaluate')
-  tf_config.check_options(HParams(), RunOptions('job', deterministic=True), Cluster(), 'train')
+  tf_config.check_options(HParams(), options, with_evaluator)
+  tf_config.check_options(HParams(), RunOptions('job', deterministic=True), Cluster())
   options = RunOptions('job', deterministic=True, sync=True)
-  tf_config.check_options(HParams(), options, SERVED, 'train')
+  tf_config.check_options(HParams(), options, SERVED)
 
 
 @pytest.mark.parametrize('kind', ['pipe', 'link', 'folder'])

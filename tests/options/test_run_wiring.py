@@ -170,10 +170,10 @@ def observe_placement(options, cluster):
 
 def observe_task(options, cluster):
   """A task's part in a cluster of a chief, two workers and a parameter server."""
-  role = roles.choose(cluster, options)
+  role = roles.Role(cluster, options)
   monitor = role.monitor
   return {
-    'role': type(role).__name__,
+    'role': (role.is_sync, role.is_reduced),
     'gradients an update': role.gradients_per_update,
     'examples a step': role.examples_per_step(HParams().train_batch_size),
     'spare workers': monitor._spare_workers,
@@ -210,7 +210,7 @@ def test_each_worker_draws_an_order_of_its_own(data_dir, tmp_path):
   seen = []
   for task in ('chief', 'worker'):
     cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1',)}, task)
-    run = job_run.begin(HParams(), options, roles.choose(cluster, options))
+    run = job_run.begin(HParams(), options, roles.Role(cluster, options))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
       session.run(tf.compat.v1.train.create_global_step().initializer)
       batches = experiment.input_fn(run, training_examples(run))()

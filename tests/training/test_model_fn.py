@@ -113,7 +113,7 @@ def role_of(workers, ps=2, gradients=0, task=('chief', 0)):
   cluster = Cluster(addresses, *task)
   backup = workers - gradients if gradients else 0
   options = RunOptions('job', sync=gradients > 0, backup_workers=backup)
-  return roles.choose(cluster, options)
+  return roles.Role(cluster, options)
 
 
 @pytest.mark.parametrize('task', [('chief', 0), ('worker', 1)])

@@ -41,7 +41,7 @@ def test_run_config_keeps_what_it_is_given(tmp_path):
 
 def test_a_worker_of_a_cluster(tmp_path, monkeypatch):
   monkeypatch.setenv('TF_CONFIG', TF_CONFIG)
-  config = make(tmp_path, read_cluster(TF_CONFIG, str(tmp_path)))
+  config = make(tmp_path, read_cluster(TF_CONFIG))
   # As the Estimator reads it: the master is a chief, and the evaluator is not waited for.
   assert config.cluster_spec.as_dict() == {'chief': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1']}
   assert (config.task_type, config.task_id, config.is_chief) == ('worker', 0, False)
@@ -54,6 +54,6 @@ def test_a_worker_of_a_cluster(tmp_path, monkeypatch):
 def test_an_evaluator_is_alone(tmp_path, monkeypatch):
   monkeypatch.delenv('TF_CONFIG', raising=False)
   text = TF_CONFIG.replace('"type": "worker"', '"type": "evaluator"')
-  config = make(tmp_path, read_cluster(text, str(tmp_path)))
+  config = make(tmp_path, read_cluster(text))
   assert not config.cluster_spec
   assert 'TF_CONFIG' not in os.environ
