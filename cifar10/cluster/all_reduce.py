@@ -53,19 +53,23 @@ class Sums:
     return shared
 
 
-class SummedControl(SharedControl):
-  """Control state between processes without a server: the chief feeds it, and each step sums it.
+class SummedControl(SharedControl, tf.compat.v1.train.SessionRunHook):
+  """Control state between processes without a server, and the hook that ends all together.
 
-  So all obey at the same step. Last in the vector is how many processes are to stop.
+  In each step the chief feeds its orders, and every process whether it is to stop; the step adds
+  them up, so that all obey and end after the same one. A process that left earlier would leave the
+  others in an all-reduce, and prevent a save. It is the first of all hooks, so that the monitor
+  does not count a save as waiting for the others.
   """
 
-  def __init__(self, sums: Sums, is_chief: bool):
+  ends_at_once = False
+
+  def __init__(self, sums: Sums, monitor: SignalMonitor, is_chief: bool):
     super().__init__()
-    self._sums = sums
-    self._is_chief = is_chief
+    self._sums, self._monitor, self._is_chief = sums, monitor, is_chief
 
   def build(self) -> None:
-    """As in `SharedControl`."""
+    """As in `SharedControl`; last in the vector is how many processes are to stop."""
     nothing = tf.zeros([len(ControlState._fields) + 1])
     self._fed = tf.compat.v1.placeholder_with_default(nothing, nothing.shape, 'orders')
     [self.values] = self._sums.of([self._fed])
@@ -73,31 +77,11 @@ class SummedControl(SharedControl):
   def tell(self, session: tf.compat.v1.Session) -> None:
     """Does nothing: the next step distributes the state."""
 
-  def end(self, run_context: Any) -> None:
-    """Ends training with the next step."""
-    self.state = self.state._replace(ends=True)
-
-  def feed(self, stops: bool) -> dict[tf.Tensor, list[float]]:
-    """For a step that adds the vectors up: the chief's orders, and whether this process stops."""
-    orders = self.state.vector() if self._is_chief else [0] * len(ControlState._fields)
-    return {self._fed: [*orders, stops]}
-
-
-class AgreementHook(tf.compat.v1.train.SessionRunHook):
-  """Ends all-reduce training in all processes after the same step: by control or by SIGTERM.
-
-  A process that left earlier would leave the others in an all-reduce, and prevent a save. It is the
-  first of all hooks, so that the monitor does not count a save as waiting for the others.
-  """
-
-  def __init__(self, monitor: SignalMonitor, control: SummedControl):
-    self._monitor = monitor
-    self._control = control
-
-  def before_run(self, run_context: Any) -> Any:
+  def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
     self._monitor.in_step = True
-    feed = self._control.feed(self._monitor.stopping)
-    return tf.compat.v1.train.SessionRunArgs(self._control.values, feed)
+    orders = self.state.vector() if self._is_chief else [0] * len(ControlState._fields)
+    fed = {self._fed: [*orders, self._monitor.stopping]}
+    return tf.compat.v1.train.SessionRunArgs(self.values, fed)
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     self._monitor.in_step = False

@@ -46,6 +46,8 @@ def from_vector(values: Sequence[float]) -> ControlState:
 class SharedControl:
   """A process's access to the state. The chief sets `state`, and its hook writes it."""
 
+  ends_at_once = True  # The chief: after the step in which it orders the end, not after the next.
+
   def __init__(self, device: str = '/device:CPU:0'):
     """`device`: the device of the vector."""
     self.state = ControlState()
@@ -71,18 +73,13 @@ class SharedControl:
 
   def rates(self, learning_rate: Any, muon_learning_rate: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns both learning rates, or the values set in their places: float32 scalars."""
-    _, rate, muon_rate = tf.unstack(self.values)
+    rate, muon_rate = self.values[1], self.values[2]
     muon_rate = tf.where(muon_rate >= 0, muon_rate, muon_learning_rate)
     return tf.where(rate >= 0, rate, learning_rate), muon_rate
 
   def tell(self, session: tf.compat.v1.Session) -> None:
     """Writes this process's state where the other replicas read it."""
     session.run(self._assign, {self._fed: self.state.vector()})
-
-  def end(self, run_context: Any) -> None:
-    """Ends training in all replicas, beginning with this process."""
-    self.state = self.state._replace(ends=True)
-    run_context.request_stop()
 
 
 class ChiefControlHook(tf.compat.v1.train.SessionRunHook):
@@ -97,7 +94,9 @@ class ChiefControlHook(tf.compat.v1.train.SessionRunHook):
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     if self._is_to_end():
-      self._control.end(run_context)
+      self._control.state = self._control.state._replace(ends=True)
+      if self._control.ends_at_once:
+        run_context.request_stop()
     if self._control.state != self._told:
       self._tell(run_context.session)
 

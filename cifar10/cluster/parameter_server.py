@@ -6,9 +6,9 @@ each as one tensor. As in PyTorch's DistributedDataParallel (Li et al. 2020, arX
 section 3.2.2), a bucket is limited, so that some of a large network's gradients pass while others
 are still being computed.
 
-TensorFlow's own servers never exit. Here each server holds a queue, into which the chief and every
-worker put their number when they are done. The queue is in the server's memory, so no disk has to
-be shared.
+TensorFlow's own servers never exit. Here each server holds a queue, into which the chief puts a
+word when it is done; the server ends when the workers have left, too. The queue is in the server's
+memory, so no disk has to be shared.
 """
 
 import dataclasses
@@ -30,6 +30,8 @@ _LOOK_SECONDS = 0.25
 # at about the same time: the chief still saves the variables that are here.
 _SAVE_SECONDS = 12
 
+Gradients = list[tuple[tf.Tensor, tf.Variable]]
+
 
 @dataclasses.dataclass
 class Bucket:
@@ -50,9 +52,9 @@ class Bucket:
     with tf.device(self.gradients[0].device):
       return tf.concat([tf.reshape(gradient, [-1]) for gradient in self.gradients], 0)
 
-  def unpack(self, packed: tf.Tensor) -> list[tuple[tf.Tensor, tf.Variable]]:
+  def unpack(self, packed: tf.Tensor) -> Gradients:
     """Returns (gradient, variable) pairs of what `packed` made, or of a mean of it."""
-    parts = tf.split(packed, [variable.shape.num_elements() for variable in self.variables])
+    parts = tf.split(packed, [each.shape.num_elements() for each in self.variables])
     return [(tf.reshape(part, each.shape), each) for part, each in zip(parts, self.variables)]
 
 
@@ -76,11 +78,9 @@ def in_buckets(gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable])
   return buckets
 
 
-def push(
-  gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
-) -> list[tuple[tf.Tensor, tf.Variable]]:
+def push(gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> Gradients:
   """Brings gradients to their variables' devices; arguments as `in_buckets`, returns pairs."""
-  arrived: list[tuple[tf.Tensor, tf.Variable]] = []
+  arrived: Gradients = []
   for bucket in in_buckets(gradients, variables):
     packed = bucket.packed()
     with tf.device(bucket.device):
@@ -89,58 +89,50 @@ def push(
 
 
 def serve(cluster: Cluster, monitor: LivenessMonitor) -> dict[str, Any]:
-  """Holds variables until the chief and all workers are done; returns the result to print.
+  """Holds variables until the chief is done and all workers have left; returns what to print.
 
   Raises:
     Terminated: the process received a signal; it has waited some seconds for the chief.
     TaskLostError: the chief is lost and no worker trains, or a needed task is cut off.
   """
+  [chief], workers = cluster.addresses['chief'], cluster.addresses.get('worker', ())
   config = session_config(device_filters=cluster.device_filters)
   server = tf.distribute.Server(
     tf.train.ClusterSpec(dict(cluster.addresses)), 'ps', cluster.task_index, config=config
   )
   log.info('%s serves at %s', cluster.name, cluster.addresses['ps'][cluster.task_index])
   with tf.Graph().as_default(), tf.compat.v1.Session(server.target, config=config) as session:
-    queue = _done_queue(cluster.task_index)
-    size, take = queue.size(), queue.dequeue()
-    done: set[int] = set()
-    while not (0 in done and _all_left(cluster, done)):
+    size = _done_queue(cluster.task_index).size()
+    while not (session.run(size) and not any(map(reachable, workers))):
       if monitor.stopping:
         deadline = time.monotonic() + _SAVE_SECONDS
-        while time.monotonic() < deadline and reachable(cluster.addresses['chief'][0]):
+        while time.monotonic() < deadline and reachable(chief):
           time.sleep(_LOOK_SECONDS)
         monitor.check()
-      if monitor.is_lost(CHIEF) and _all_left(cluster, done):
+      if monitor.is_lost(CHIEF) and not any(map(reachable, workers)):
         raise TaskLostError(f'nobody trains: {monitor.lost_tasks([CHIEF])}')
       time.sleep(_LOOK_SECONDS)
-      done.update(session.run(take) for _ in range(session.run(size)))
   return {'task': cluster.name}
 
 
 def announce_done(cluster: Cluster) -> None:
-  """Tells every parameter server that this replica no longer needs it.
+  """Tells every parameter server that the chief no longer needs it.
 
-  It connects to each server by itself: a replica without steps has started no server of its own.
+  It connects to each server by itself: a chief without steps has started no server of its own.
   """
   for index, address in enumerate(cluster.addresses.get('ps', ())):
     config = session_config(device_filters=[f'/job:ps/task:{index}'])
     config.operation_timeout_in_ms = 10_000
     with tf.Graph().as_default():
-      enqueue = _done_queue(index).enqueue(cluster.worker)
+      enqueue = _done_queue(index).enqueue(0)
       try:
         with tf.compat.v1.Session(f'grpc://{address}', config=config) as session:
           session.run(enqueue)
       except tf.errors.OpError as error:
         message = ' '.join(error.message.split())  # Some messages have several lines.
-        log.info('ps %s does not hear that %s is done: %s', index, cluster.name, message)
+        log.info('ps %s does not hear that the chief is done: %s', index, message)
 
 
 def _done_queue(ps: int) -> tf.queue.FIFOQueue:
   with tf.device(f'/job:ps/task:{ps}/device:CPU:0'):
     return tf.queue.FIFOQueue(-1, [tf.int32], [[]], shared_name='done')
-
-
-def _all_left(cluster: Cluster, done: set[int]) -> bool:
-  """Tells whether each worker is done or gone."""
-  workers = enumerate(cluster.addresses.get('worker', ()), start=1)
-  return all(worker in done or not reachable(address) for worker, address in workers)

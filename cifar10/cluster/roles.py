@@ -31,7 +31,8 @@ class Role:
     cluster: all tasks, this process's among them.
     monitor: hears SIGTERM and, in a cluster, watches the other tasks.
     control: the orders that the chief gives between steps.
-    gradients_per_update: of workers that train together; 0: each is applied as it comes.
+    together: whether several workers' gradients make each update.
+    gradients_per_update: how many; 1 where each is applied as it comes.
     is_sync: whether a hook after a step makes its update, at parameter servers.
     is_reduced: whether all tasks make the update together, by all-reduce.
     saves: whether it writes the job dir: configuration, checkpoints, summaries.
@@ -49,53 +50,43 @@ class Role:
   ):
     """`options` say how the tasks share an update; `monitor`: one that the process already has."""
     self.cluster = cluster
-    together = cluster.num_workers > 1 and (options.sync or options.distribute)
-    self.gradients_per_update = cluster.num_workers - options.backup_workers if together else 0
-    self.is_reduced = cluster.is_distributed and bool(options.distribute)
-    self.is_sync = cluster.is_distributed and bool(together) and not self.is_reduced
+    self.control: control.SharedControl
+    workers, is_distributed = cluster.num_workers, cluster.is_distributed
+    self.together = workers > 1 and bool(options.sync or options.distribute)
+    # More batches that arrive in time are used, but not counted.
+    self.gradients_per_update = workers - options.backup_workers if self.together else 1
+    self.is_reduced = is_distributed and bool(options.distribute)
+    self.is_sync = is_distributed and self.together and not self.is_reduced
     if not monitor and cluster.addresses:
-      spare = options.backup_workers if together else cluster.num_workers
+      spare = options.backup_workers if self.together else workers
       monitor = LivenessMonitor(cluster, spare, options.start_timeout)
     self.monitor = monitor or SignalMonitor()
-    server = '/job:ps/task:0' if cluster.is_distributed and cluster.num_ps else ''
     self._sums = all_reduce.Sums(cluster)
-    self.control = (
-      all_reduce.SummedControl(self._sums, cluster.is_chief)
-      if self.is_reduced
-      else control.SharedControl(f'{server}/device:CPU:0')
-    )
+    if self.is_reduced:
+      self.control = all_reduce.SummedControl(self._sums, self.monitor, cluster.is_chief)
+    else:
+      server = '/job:ps/task:0' if is_distributed and cluster.num_ps else ''
+      self.control = control.SharedControl(f'{server}/device:CPU:0')
     self._in_order = options.deterministic
     self.saves = cluster.is_chief
-    self.evaluates_on_the_way = not (cluster.is_distributed or cluster.has_evaluator)
+    self.evaluates_on_the_way = not (is_distributed or cluster.has_evaluator)
     self.evaluates_at_the_end = self.saves and not cluster.has_evaluator
-    self.updates_moving_averages = self.saves or not self.gradients_per_update
-    self.counts_steps = not cluster.is_distributed or (self.saves and self.gradients_per_update > 0)
-
-  def examples_per_step(self, batch_size: int) -> int:
-    """Returns how many examples one global step learns from, all workers together.
-
-    In synchronous training a step takes a batch from every worker, N fewer with N backup workers
-    (further batches that arrive in time are used, but not counted). In asynchronous training each
-    worker's batch is a step of its own.
-    """
-    return batch_size * (self.gradients_per_update or 1)
+    self.updates_moving_averages = self.saves or not self.together
+    self.counts_steps = not is_distributed or (self.saves and self.together)
 
   def described(self) -> str:
-    """Returns ', as worker 0 of 3 workers and 1 parameter server(s), updating asynchronously'."""
-    cluster, gradients = self.cluster, self.gradients_per_update
-    if not cluster.is_distributed:
+    """Returns ', as worker 0 of 3 workers, updating asynchronously'; '' for a process alone."""
+    if not self.cluster.is_distributed:
       return ''
-    updates = f'every {gradients} gradients' if gradients else 'asynchronously'
-    servers = f' and {cluster.num_ps} parameter server(s)' if cluster.num_ps else ''
-    return f', as {cluster.name} of {cluster.num_workers} workers{servers}, updating {updates}'
+    updates = f'every {self.gradients_per_update} gradients' if self.together else 'asynchronously'
+    return f', as {self.cluster.name} of {self.cluster.num_workers} workers, updating {updates}'
 
   def batches_done(self, global_step: Any) -> Any:
     """Returns how many batches this process has taken at a global step.
 
     Of asynchronous training about that many: each worker has its own pace.
     """
-    is_async = self.cluster.is_distributed and not self.gradients_per_update
-    return global_step // self.cluster.num_workers if is_async else global_step
+    return global_step if self.together else global_step // self.cluster.num_workers
 
   def scaffold(self) -> tf.compat.v1.train.Scaffold | None:
     """How the training's session begins; None: as the Estimator does, a worker after the chief."""
@@ -142,7 +133,7 @@ class Role:
   def with_control(self, hooks: Hooks, is_to_end: Callable[[], bool]) -> Hooks:
     """Returns these session hooks with those that send or obey the chief's control state."""
     if isinstance(self.control, all_reduce.SummedControl):  # By which a worker hears in its step.
-      hooks = [all_reduce.AgreementHook(self.monitor, self.control), *hooks]
+      hooks = [self.control, *hooks]
     elif not self.saves:
       hooks = [*hooks, control.WorkerControlHook(self.control)]
     return [*hooks, control.ChiefControlHook(self.control, is_to_end)] if self.saves else hooks
@@ -180,5 +171,6 @@ class Role:
       ) from None
 
   def announce_done(self) -> None:
-    """Tells the parameter servers that this process no longer needs them."""
-    parameter_server.announce_done(self.cluster)
+    """The chief tells the parameter servers that it no longer needs them."""
+    if self.saves:
+      parameter_server.announce_done(self.cluster)

@@ -88,7 +88,7 @@ class Run:
   @property
   def examples_per_step(self) -> int:
     """Returns how many examples one global step learns from, by all workers together."""
-    return self.role.examples_per_step(self.hparams.train_batch_size)
+    return self.hparams.train_batch_size * self.role.gradients_per_update
 
   def epochs(self, step: int) -> int:
     """Returns how many whole epochs are finished at a global step of this training."""

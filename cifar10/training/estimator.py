@@ -39,7 +39,7 @@ def model_function(
   return model_fn.get_model_fn(
     placement.num_gpus,
     placement.variable_strategy,
-    run.role.gradients_per_update or 1,
+    run.role.gradients_per_update,
     num_cpu_towers=placement.num_cpu_towers,
     data_format=placement.data_format,
     data=run.data,

@@ -251,7 +251,7 @@ def _log_start(run: Run) -> None:
   options, hparams, role = run.options, run.hparams, run.role
   if options.sync and options.distribute:
     log.info('--sync is ignored: --distribute %s always is', options.distribute)
-  elif options.sync and not role.gradients_per_update:
+  elif options.sync and not role.is_sync:
     log.info('--sync is ignored: there is one replica, which waits for no other')
   if options.num_workers != 1:
     log.info('--num-workers is ignored: the cluster says how many there are')

@@ -48,8 +48,9 @@ class Task:
 
   def step(self, stops=False):
     """Makes a step -> the vector of orders."""
-    control = self.role.control
-    return self._session.run([control.values, self._update], control.feed(stops))[0]
+    self.role.monitor.stopping = stops
+    asked = self.role.control.before_run(None)
+    return self._session.run([asked.fetches, self._update], asked.feed_dict)[0]
 
 
 @pytest.fixture(scope='module')

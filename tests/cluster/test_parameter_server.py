@@ -140,6 +140,6 @@ def test_what_a_server_does_not_hear_is_one_line(monkeypatch):
   cluster = Cluster({'chief': ('a:1',), 'ps': ('b:1', 'c:1')}, 'chief', 0)
   parameter_server.announce_done(cluster)
   assert said == [
-    f'ps {index} does not hear that chief 0 is done: Graph execution error: Too late'
+    f'ps {index} does not hear that the chief is done: Graph execution error: Too late'
     for index in range(2)
   ]

@@ -18,26 +18,25 @@ BETWEEN = {'distribute': 'multi_worker_mirrored'}
   ('cluster', 'options', 'saves', 'evaluates', 'counted'),
   [
     # Evaluates on the way, and at the end. Gradients an update; whether a run of the session is a
-    # global step; how many of 12 this task has made; images a step, of batches of 128. A backup
-    # worker's batch is dropped; --sync without workers is ignored.
-    (Cluster(), {}, True, (True, True), (0, True, 12, 128)),
-    (Cluster(CHIEF, has_evaluator=True), {}, True, (False, False), (0, True, 12, 128)),
-    (Cluster(SERVED), {}, True, (False, True), (0, False, 4, 128)),
-    (Cluster(SERVED, 'worker', 1), {}, False, (False, False), (0, False, 4, 128)),
-    (Cluster(SERVED), SYNC, True, (False, True), (3, True, 12, 384)),
-    (Cluster({**CHIEF, 'ps': ('c:1',)}), SYNC, True, (False, True), (0, False, 12, 128)),
-    (Cluster(SERVED), {**SYNC, 'backup_workers': 1}, True, (False, True), (2, True, 12, 256)),
-    (Cluster(SERVED, 'worker', 0), SYNC, False, (False, False), (3, False, 12, 384)),
-    (Cluster(REDUCED), BETWEEN, True, (False, True), (3, True, 12, 384)),
-    (Cluster(REDUCED, 'worker', 0), BETWEEN, False, (False, False), (3, False, 12, 384)),
+    # global step; how many of 12 this task has made. A backup worker's batch is dropped; --sync
+    # without workers is ignored.
+    (Cluster(), {}, True, (True, True), (1, True, 12)),
+    (Cluster(CHIEF, has_evaluator=True), {}, True, (False, False), (1, True, 12)),
+    (Cluster(SERVED), {}, True, (False, True), (1, False, 4)),
+    (Cluster(SERVED, 'worker', 1), {}, False, (False, False), (1, False, 4)),
+    (Cluster(SERVED), SYNC, True, (False, True), (3, True, 12)),
+    (Cluster({**CHIEF, 'ps': ('c:1',)}), SYNC, True, (False, True), (1, False, 12)),
+    (Cluster(SERVED), {**SYNC, 'backup_workers': 1}, True, (False, True), (2, True, 12)),
+    (Cluster(SERVED, 'worker', 0), SYNC, False, (False, False), (3, False, 12)),
+    (Cluster(REDUCED), BETWEEN, True, (False, True), (3, True, 12)),
+    (Cluster(REDUCED, 'worker', 0), BETWEEN, False, (False, False), (3, False, 12)),
   ],
 )
 def test_what_a_task_does(cluster, options, saves, evaluates, counted):
   role = roles.Role(cluster, RunOptions('job', **options))
   assert role.saves == saves
   assert (role.evaluates_on_the_way, role.evaluates_at_the_end) == evaluates
-  found = (role.gradients_per_update, role.counts_steps, role.batches_done(12))
-  assert (*found, role.examples_per_step(128)) == counted
+  assert (role.gradients_per_update, role.counts_steps, role.batches_done(12)) == counted
 
 
 @pytest.mark.parametrize(('options', 'expected'), [({}, [True, True]), (SYNC, [True, False])])
@@ -53,7 +52,7 @@ def test_whose_batches_move_batch_norms_averages(options, expected):
   [
     (SERVED, {}, ['ChiefControlHook'], ['WorkerControlHook']),
     (SERVED, SYNC, ['ChiefControlHook'], ['WorkerControlHook']),
-    (REDUCED, BETWEEN, ['AgreementHook', 'ChiefControlHook'], ['AgreementHook']),
+    (REDUCED, BETWEEN, ['SummedControl', 'ChiefControlHook'], ['SummedControl']),
   ],
 )
 def test_the_chief_orders_and_workers_obey(cluster, options, chief, worker):

@@ -175,7 +175,6 @@ def observe_task(options, cluster):
   return {
     'role': (role.is_sync, role.is_reduced),
     'gradients an update': role.gradients_per_update,
-    'examples a step': role.examples_per_step(HParams().train_batch_size),
     'spare workers': monitor._spare_workers,
     'start timeout': monitor._start_timeout,
     'in order': getattr(role, '_in_order', None),
@@ -184,7 +183,7 @@ def observe_task(options, cluster):
 
 TASK = RunOptions('job', data_dir='data')
 SYNC = dataclasses.replace(TASK, sync=True)
-SHARED = {'role', 'gradients an update', 'examples a step', 'spare workers'}
+SHARED = {'role', 'gradients an update', 'spare workers'}
 TASKS = [
   ({'variable_strategy': 'GPU'}, TASK, observe_placement, {'variables'}),
   ({'data_format': 'channels_last'}, TASK, observe_placement, {'layout'}),

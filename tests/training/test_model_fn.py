@@ -50,7 +50,7 @@ def build(mode, where, batch=8, hparams=TINY, *, seed=0, role=None, on_graph=Non
   function = model_fn.get_model_fn(
     where.num_gpus,
     where.variable_strategy,
-    training.role.gradients_per_update or 1,
+    training.role.gradients_per_update,
     num_cpu_towers=where.num_cpu_towers,
     training=training,
   )

@@ -95,7 +95,7 @@ def test_other_triangles(peak, last, steps, expected):
   assert rates == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(('gradients', 'expected'), [(0, 938), (2, 469)])
+@pytest.mark.parametrize(('gradients', 'expected'), [(1, 938), (2, 469)])
 def test_epochs_are_counted_in_steps(gradients, expected):
   """Of 40,000 examples, 312.5 steps of 128 an epoch; with two workers' batches 156.25 steps."""
   role = with_gradients(gradients)
