@@ -7,7 +7,6 @@ which are cifar10_main.py's. Each line of their logs starts with the task's name
 standard output is the chief's result, or the evaluator's where there is one.
 """
 
-import argparse
 import ctypes
 import functools
 import itertools
@@ -27,8 +26,7 @@ from cifar10.core import cli
 from cifar10.core.errors import InputError
 from cifar10.options import flags
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_PROGRAM = os.path.join(_ROOT, 'cifar10_main.py')
+_PROGRAM = os.path.join(os.path.dirname(os.path.dirname(__file__)), 'cifar10_main.py')
 _GRACE_SECONDS = 20  # For a task to exit after a signal.
 _FAREWELL_SECONDS = 60  # For slower workers after the chief is done.
 _LOOK_SECONDS = 0.2
@@ -41,10 +39,7 @@ def show(name: str, line: str) -> None:
 
 
 class LocalCluster:
-  """The processes of a cluster. Leaving the context ends them all.
-
-  Each task can be started, killed and restarted under its own address: the ports stay reserved
-  until the end, so that no other process on the machine gets one of them.
+  """The processes of a cluster, whose ports are reserved. Leaving the context ends them all.
 
   `names` are those of all tasks: 'chief 0', 'worker 0' and so on. By name, `processes` has those
   that were started, and `results` the last line of each one's standard output.
@@ -63,12 +58,10 @@ class LocalCluster:
 
     `show` is called with a task's name and each line of its log, from several threads.
     """
-    self._flags = [str(flag) for flag in flags]
+    self._flags = list(map(str, flags))
     counts = {'chief': 1, 'worker': num_workers, 'ps': num_ps, 'evaluator': int(evaluator)}
-    self._reserved = {
-      f'{job} {index}': _reserve_port() for job, count in counts.items() for index in range(count)
-    }
-    self.names = list(self._reserved)
+    self._reserved = {job: [_reserve_port() for _ in range(n)] for job, n in counts.items()}
+    self.names = [f'{job} {index}' for job, count in counts.items() for index in range(count)]
     self._show = show
     self.processes: dict[str, subprocess.Popen] = {}
     self.results: dict[str, str] = {}
@@ -76,9 +69,10 @@ class LocalCluster:
 
   def tf_config(self, name: str) -> str:
     """Returns the TF_CONFIG of a task."""
-    cluster: dict[str, list[str]] = {}
-    for each, reserved in self._reserved.items():
-      cluster.setdefault(each.split()[0], []).append(f'127.0.0.1:{reserved.getsockname()[1]}')
+    cluster = {
+      job: [f'127.0.0.1:{each.getsockname()[1]}' for each in reserved]
+      for job, reserved in self._reserved.items()
+    }
     job, index = name.split()
     return json.dumps({'cluster': cluster, 'task': {'type': job, 'index': int(index)}})
 
@@ -94,7 +88,6 @@ class LocalCluster:
         'TF_CONFIG': self.tf_config(name),
         'TF_GRPC_REUSE_PORT': '1',  # The task listens on the port that is reserved here.
         'PYTHONUNBUFFERED': '1',
-        'PYTHONPATH': os.pathsep.join(filter(None, [_ROOT, os.environ.get('PYTHONPATH')])),
       }
       process = self.processes[name] = subprocess.Popen(
         self.command(name),
@@ -148,7 +141,7 @@ class LocalCluster:
   def __exit__(self, *exception: object) -> None:
     """After a signal or an error the tasks can save."""
     self.end(signal.SIGTERM if any(exception) else signal.SIGKILL)
-    for reserved in self._reserved.values():
+    for reserved in itertools.chain(*self._reserved.values()):
       reserved.close()
 
 
@@ -170,7 +163,13 @@ def main() -> None:
   """Runs the command: starts all tasks, supervises them, prints the result."""
   own = list(itertools.takewhile(lambda word: word != '--', sys.argv[1:]))
   words = sys.argv[len(own) + 2 :]  # The flags of cifar10_main.py, after `--`.
-  options = _parser().parse_args(own)
+  usage = '%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] -- FLAGS'
+  parser = cli.OneLineParser(usage=usage, description=__doc__)
+  parser.add_argument('--workers', type=int, default=1, help='beside the chief (default: 1)')
+  parser.add_argument('--ps', type=int, default=1, help='parameter servers (default: 1)')
+  parser.add_argument('--evaluator', action='store_true', help='evaluate while training runs')
+  parser.add_argument('--sync', action='store_true', help='the same as --sync after --')
+  options = parser.parse_args(own)
   if options.sync:
     words.append('--sync')
   cluster = LocalCluster(words, options.workers, options.ps, evaluator=options.evaluator)
@@ -184,16 +183,6 @@ def main() -> None:
   if code == 0:  # The context has ended, so all output of the tasks is read.
     cli.print_result(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
-
-
-def _parser() -> argparse.ArgumentParser:
-  usage = '%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] -- FLAGS'
-  parser = cli.OneLineParser(usage=usage, description=__doc__)
-  parser.add_argument('--workers', type=int, default=1, help='beside the chief (default: 1)')
-  parser.add_argument('--ps', type=int, default=1, help='parameter servers (default: 1)')
-  parser.add_argument('--evaluator', action='store_true', help='evaluate while training runs')
-  parser.add_argument('--sync', action='store_true', help='the same as --sync after --')
-  return parser
 
 
 def _check(words: Sequence[str], tf_config: str) -> None:

@@ -28,8 +28,8 @@ code=0
 srun --distribution=cyclic --kill-on-bad-exit=0 --wait=0 bash -c '
   trap : TERM  # Slurm sends it to this shell as well as to the program, whose code is awaited.
   run() {
-    settings=$("$PYTHON" deploy/slurm_environment.py) || return 2
-    eval "$settings"
+    TF_CONFIG=$("$PYTHON" deploy/slurm_environment.py) || return 2
+    export TF_CONFIG
     "$PYTHON" cifar10_main.py "$@"
   }
   code=0

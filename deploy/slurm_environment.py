@@ -1,4 +1,4 @@
-"""Prints the shell commands that set one Slurm task's environment, for deploy/slurm.sh.
+"""Prints one Slurm task's TF_CONFIG, for deploy/slurm.sh.
 
 HOSTS: the job's nodes, one per line. SLURM_NTASKS, SLURM_PROCID: the number of tasks, and this
 task's; tasks are dealt to the nodes in turn. NUM_PS: parameter servers. EVALUATOR: 1, or 0 for
@@ -7,12 +7,11 @@ none. BASE_PORT: each node's first port; default: computed from the job's number
 
 import json
 import os
-import shlex
 import sys
 from collections.abc import Mapping
 
 
-def settings(environment: Mapping[str, str]) -> dict[str, str]:
+def tf_config(environment: Mapping[str, str]) -> str:
   """Returns TF_CONFIG: the chief is rank 0; workers follow, then servers, then an evaluator.
 
   Raises:
@@ -23,11 +22,9 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
   num_tasks, rank = int(environment['SLURM_NTASKS']), int(environment['SLURM_PROCID'])
   num_ps, num_evaluators = int(environment['NUM_PS']), int(environment['EVALUATOR'])
   num_workers = num_tasks - 1 - num_ps - num_evaluators
-  if num_workers < min(num_ps, 1):
-    wanted = f'a chief, {num_ps} ps, {num_evaluators} evaluator and a worker'
-    raise ValueError(f'{num_tasks} tasks are too few for {wanted}')
-  if num_tasks % len(hosts):
-    raise ValueError(f'{num_tasks} tasks do not fill {len(hosts)} nodes evenly')
+  if num_workers < min(num_ps, 1) or num_tasks % len(hosts):
+    wanted = f'a chief, {num_ps} ps, {num_evaluators} evaluator and a worker, and fill the nodes'
+    raise ValueError(f'{num_tasks} tasks on {len(hosts)} nodes; they must be {wanted} evenly')
   jobs = ['chief', *['worker'] * num_workers, *['ps'] * num_ps, *['evaluator'] * num_evaluators]
   # Ports below those that Linux gives to clients: 32 of each node for each of 625 jobs in a row.
   base_port = int(environment.get('BASE_PORT') or 0)
@@ -37,12 +34,11 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
     address = f'{hosts[other % len(hosts)]}:{base_port + other // len(hosts)}'
     cluster.setdefault(job, []).append(address)
   task = {'type': jobs[rank], 'index': jobs[:rank].count(jobs[rank])}
-  return {'TF_CONFIG': json.dumps({'cluster': cluster, 'task': task})}
+  return json.dumps({'cluster': cluster, 'task': task})
 
 
 if __name__ == '__main__':
   try:
-    for name, value in settings(os.environ).items():
-      print(f'export {name}={shlex.quote(value)}')
+    print(tf_config(os.environ))
   except (KeyError, ValueError) as error:
     sys.exit(f'error: no TF_CONFIG: {error}')

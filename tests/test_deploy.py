@@ -127,14 +127,14 @@ def test_the_image_holds_all_that_the_program_imports():
   assert json.loads(entry) == ['python', 'cifar10_main.py']
 
 
-def settings(**environment):
+def tf_config(**environment):
   """deploy/slurm_environment.py's, of one parameter server and an evaluator."""
   specification = importlib.util.spec_from_file_location(
     'slurm_environment', f'{checkout.ROOT}/deploy/slurm_environment.py'
   )
   module = importlib.util.module_from_spec(specification)
   specification.loader.exec_module(module)
-  return module.settings({'NUM_PS': '1', 'EVALUATOR': '1', 'SLURM_JOB_ID': '7', **environment})
+  return module.tf_config({'NUM_PS': '1', 'EVALUATOR': '1', 'SLURM_JOB_ID': '7', **environment})
 
 
 @pytest.mark.parametrize(
@@ -175,8 +175,7 @@ def test_slurm_ranks_become_tasks(hosts, tasks, num_ps, evaluators, cluster):
   for rank in range(tasks):
     given = {'NUM_PS': str(num_ps), 'EVALUATOR': str(evaluators)}
     given.update(SLURM_NTASKS=str(tasks), SLURM_PROCID=str(rank))
-    [(name, text)] = settings(HOSTS=hosts, **given).items()
-    assert name == 'TF_CONFIG'
+    text = tf_config(HOSTS=hosts, **given)
     assert json.loads(text)['cluster'] == cluster
     names.append(read_cluster(text, num_ps_needed=min(num_ps, 1)).name)
   assert names == [f'{job} {index}' for job, at in cluster.items() for index in range(len(at))]
@@ -186,11 +185,11 @@ def test_jobs_on_the_same_nodes_have_ports_of_their_own():
   one = {'HOSTS': 'a', 'SLURM_NTASKS': '32', 'SLURM_PROCID': '0'}
   ports = []
   for job_id in (624, 625, 626):  # The numbers of ports begin anew with 625.
-    cluster = json.loads(settings(**one, SLURM_JOB_ID=str(job_id))['TF_CONFIG'])['cluster']
+    cluster = json.loads(tf_config(**one, SLURM_JOB_ID=str(job_id)))['cluster']
     ports += [int(at.partition(':')[2]) for listed in cluster.values() for at in listed]
   assert len(set(ports)) == 96
   assert (min(ports), max(ports)) == (10_000, 29_999)
-  [address] = json.loads(settings(**one, BASE_PORT='2222')['TF_CONFIG'])['cluster']['chief']
+  [address] = json.loads(tf_config(**one, BASE_PORT='2222'))['cluster']['chief']
   assert address == 'a:2222'
 
 
@@ -198,7 +197,7 @@ def test_jobs_on_the_same_nodes_have_ports_of_their_own():
 def test_slurm_allocations_that_cannot_train_are_refused(hosts, tasks):
   """Too few for a worker, and none that fills the nodes evenly."""
   with pytest.raises(ValueError, match='tasks'):
-    settings(HOSTS=hosts, SLURM_NTASKS=str(tasks), SLURM_PROCID='0')
+    tf_config(HOSTS=hosts, SLURM_NTASKS=str(tasks), SLURM_PROCID='0')
 
 
 def write_command(folder, name, text):

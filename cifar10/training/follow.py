@@ -1,5 +1,6 @@
 """The evaluator task of a cluster: evaluates the checkpoints that the chief saves."""
 
+import contextlib
 import sys
 import time
 from typing import Any
@@ -9,7 +10,6 @@ import tensorflow as tf
 from cifar10.callbacks import registry
 from cifar10.cluster.liveness import reachable
 from cifar10.core.errors import TaskLostError
-from cifar10.core.logs import log, one_line
 from cifar10.job import checkpoints, job_config, stop_record
 from cifar10.job.run import Run
 from cifar10.training.evaluator import Evaluator
@@ -28,39 +28,34 @@ def follow(run: Run) -> dict[str, Any]:
   evaluator = Evaluator(run)
   evaluator.check(run.split_on_the_way, run.final_split)
   evaluator.callbacks += registry.make_all(run)
-  job_dir, patience = run.job_dir, run.options.start_timeout
-  seen, told, seen_at = '', '', time.monotonic()
+  seen, seen_at = '', time.monotonic()
   while True:
     run.monitor.check()
-    checkpoint = checkpoints.listed(job_dir) or ''
-    fault = _fault_of(checkpoint) if checkpoint else 'none is there'
-    if fault:
-      if checkpoint not in ('', told):  # The chief may be about to move or delete it.
-        told = checkpoint
-        log.info('%s cannot be read (%s); looking again', checkpoint, fault)
-    elif checkpoint != seen:
+    checkpoint = _readable(run.job_dir)
+    if checkpoint not in ('', seen):
       seen = checkpoint
       if checkpoints.step_of(checkpoint):  # Not 0: nothing was learned yet.
         evaluator.evaluated(run.split_on_the_way, on_the_way=True)
       seen_at = time.monotonic()
-    elif ended_by := _ended_by(run, checkpoint):
+    elif checkpoint and (ended_by := _ended_by(run, checkpoint)):
       return {**evaluator.evaluated(run.final_split), 'ended_by': ended_by}
     if any(map(reachable, run.cluster.addresses.get('chief', ()))):
       seen_at = time.monotonic()
-    elif time.monotonic() - seen_at > patience:
+    elif time.monotonic() - seen_at > run.options.start_timeout:
       raise TaskLostError(
-        f'no new checkpoint in {job_dir} for {patience:g} s, and the chief '
+        f'no new checkpoint in {run.job_dir} for {run.options.start_timeout:g} s, and the chief '
         'cannot be reached; start it again, or raise --start-timeout'
       )
     time.sleep(_LOOK_SECONDS)
 
 
-def _fault_of(checkpoint: str) -> str:
-  """Returns why a checkpoint cannot be read now; '' if it can."""
-  try:
-    return checkpoints.fault_of(checkpoint)
-  except (OSError, tf.errors.OpError) as error:
-    return one_line(str(error))
+def _readable(job_dir: str) -> str:
+  """Returns the latest checkpoint; '' if it cannot be read now: the chief may move or delete it."""
+  checkpoint = checkpoints.listed(job_dir)
+  with contextlib.suppress(OSError, tf.errors.OpError):
+    if checkpoint and not checkpoints.fault_of(checkpoint):
+      return checkpoint
+  return ''
 
 
 def _ended_by(run: Run, checkpoint: str) -> str:
