@@ -30,6 +30,8 @@ from cifar10.ops import own_gradients
 from cifar10.options.families import AVERAGE, CONVOLUTION, HEAD, OFFSET, SCALE
 
 _NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
+# The collections of variables that are saved with the network, but have no gradient.
+UNTRAINED = [tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, tf.compat.v1.GraphKeys.MODEL_VARIABLES]
 Initializer: TypeAlias = 'Callable[..., tf.Tensor]'  # Of a shape and a dtype, as TensorFlow's.
 
 
@@ -79,9 +81,8 @@ class Layers:
   def freeze(self, pattern: str) -> None:
     """Stops variables from training whose names (like 'resnet/init/conv/kernel') match; '': none.
 
-    Layers below the lowest trained variable cost a forward pass only. A batch norm without trained
-    variables normalises by its moving averages in training, too, and does not update them. Call
-    this method before `forward_pass`.
+    A batch norm without trained variables normalises by its moving averages in training, too, and
+    does not update them. To be called before `forward_pass`.
     """
     self._frozen = re.compile(pattern) if pattern else None
 
@@ -103,16 +104,30 @@ class Layers:
     *,
     initializer: Initializer | None = None,
     pool_size: int = 1,
+    convolve: Callable[[tf.Tensor, tuple[int, int]], tf.Tensor] | None = None,
   ) -> tf.Tensor:
     """Convolves without a bias (batch norm's offset is one); n pixels become ceil(n / strides).
 
     A `kernel_size` of two numbers is (height, width). If `_max_pool` with a `pool_size` follows a
     convolution without strides, the last row and column are not computed if it does not read them.
+    `convolve`, in place of TensorFlow's, takes the kernel and the zeros after rows and columns.
     """
-    sizes = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+    rows, columns = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+    in_filters = x.shape[self._channel_axis]
     with tf.compat.v1.variable_scope(name, 'conv'):
-      kernel = self._kernel(sizes, self._num_channels(x), filters, initializer)
-      after = self._zeros_after(x, sizes, strides, pool_size)
+      # Delving Deep, equation 10: a ReLU halves the second moment, so variance 2 / fan-in keeps it
+      # from layer to layer. Normal, not truncated (as in the paper): that lowers the variance.
+      stddev = math.sqrt(2 / (rows * columns * in_filters))
+      initializer = initializer or tf.compat.v1.random_normal_initializer(stddev=stddev)
+      shape = [rows, columns, in_filters, filters]
+      kernel = self._variable('kernel', shape, initializer, CONVOLUTION)
+      # Zeros that make each pixel a centre, but for those that no kernel reads: strides skip the
+      # last pixels, or the pool does not read the results.
+      pixels = [x.shape[axis] for axis in self._spatial_axes]
+      unread = [(n - 1) % strides + n % pool_size if n else 0 for n in pixels]
+      after = max(rows // 2 - unread[0], 0), max(columns // 2 - unread[1], 0)
+      if convolve:
+        return convolve(kernel, after)
       if self._is_training and own_gradients.is_small_conv2d(
         x, kernel, strides, self._op_data_format
       ):
@@ -122,26 +137,12 @@ class Layers:
       # 4, ... of one of odd size; padding the image makes it the latter for every size. SAME would
       # also compute what no pool reads. The op's own explicit paddings would do both, but their
       # gradients in bfloat16 take seconds on a CPU.
-      if strides > 1 or after != self._zeros_after(x, sizes):
-        before = [(size - 1) // 2 for size in sizes]
+      if strides > 1 or after != (rows // 2, columns // 2):
+        before = (rows - 1) // 2, (columns - 1) // 2
         x = self._pad(x, dict(zip(self._spatial_axes, zip(before, after))))
         padding = 'VALID'
       kernel = tf.cast(kernel, self._dtype)
       return tf.nn.conv2d(x, kernel, strides, padding, data_format=self._op_data_format)
-
-  def _kernel(
-    self,
-    sizes: tuple[int, int],
-    in_filters: int,
-    filters: int,
-    initializer: Initializer | None = None,
-  ) -> tf.Tensor:
-    """Returns the kernel of the enclosing scope's convolution."""
-    # Delving Deep, equation 10: a ReLU halves the second moment, so variance 2 / fan-in keeps it
-    # from layer to layer. Normal, not truncated (as in the paper): truncation lowers the variance.
-    stddev = math.sqrt(2 / (math.prod(sizes) * in_filters))
-    initializer = initializer or tf.compat.v1.random_normal_initializer(stddev=stddev)
-    return self._variable('kernel', [*sizes, in_filters, filters], initializer, CONVOLUTION)
 
   def _batch_norm(
     self, x: tf.Tensor, name: str | None = None, *, fixed_scale: float | None = None
@@ -177,8 +178,13 @@ class Layers:
         is_training=is_training,
       )
       if is_training:
-        self._add_moving_average_update(moving_mean, mean)
-        self._add_moving_average_update(moving_variance, variance)
+        for moving, batch in ((moving_mean, mean), (moving_variance, variance)):
+          with tf.compat.v1.device(moving.device):
+            change = (1 - self._batch_norm_decay) * (moving - batch)
+            # An operation, not a tensor or variable: its name starts with the tower's name scope,
+            # so `get_collection(UPDATE_OPS, scope)` finds one tower's updates.
+            update = moving.assign_sub(change, read_value=False)
+          tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
       return y
 
   def _relu(self, x: tf.Tensor) -> tf.Tensor:
@@ -234,23 +240,6 @@ class Layers:
     """Averages height and width: 4-dimensional activations -> [batch, channels] float32."""
     return tf.reduce_mean(tf.cast(x, tf.float32), self._spatial_axes)
 
-  def _zeros_after(
-    self, x: tf.Tensor, sizes: tuple[int, int], strides: int = 1, pool_size: int = 1
-  ) -> tuple[int, int]:
-    """Returns how many rows and columns of zeros to add so that each pixel can be a centre.
-
-    They are size // 2, minus those that no kernel of these sizes reads: because `strides` skip the
-    last pixels, or because a `_max_pool` of `pool_size` that follows does not read the results.
-    """
-
-    def zeros(axis: int, size: int) -> int:
-      pixels = x.shape[axis]
-      unread = (pixels - 1) % strides + pixels % pool_size if pixels else 0
-      return max(size // 2 - unread, 0)
-
-    rows, columns = self._spatial_axes
-    return zeros(rows, sizes[0]), zeros(columns, sizes[1])
-
   def _pad(self, x: tf.Tensor, added: dict[int, tuple[int, int]]) -> tf.Tensor:
     """Adds added[axis] = (before, after) zeros along the given axes."""
     if not any(sum(paddings) for paddings in added.values()):
@@ -268,7 +257,6 @@ class Layers:
     Take a trained variable's value from here or from `values`, never from the variable: so a step
     reads it, and fetches it from a parameter server, only once.
     """
-    keys = tf.compat.v1.GraphKeys
     trainable = trainable and not self._is_frozen(name)
     variable = tf.compat.v1.get_variable(
       name,
@@ -276,13 +264,15 @@ class Layers:
       dtype=tf.float32,
       initializer=initializer,
       trainable=trainable,
-      # Saved with the network, but without a gradient.
-      collections=None if trainable else [keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES],
+      collections=None if trainable else UNTRAINED,
     )
-    self.roles[variable.op.name] = role
-    return self._value(variable) if trainable else variable
+    return self._read(variable, role, trainable)
 
-  def _value(self, variable: tf.Variable) -> tf.Tensor:
+  def _read(self, variable: tf.Variable, role: str, trainable: bool) -> tf.Tensor | tf.Variable:
+    """Remembers a variable's role, and the value of one that trains, which it returns."""
+    self.roles[variable.op.name] = role
+    if not trainable:
+      return variable
     value = self.values[variable.op.name] = tf.convert_to_tensor(variable)
     return value
 
@@ -290,15 +280,6 @@ class Layers:
     """Tells whether all these variables of the enclosing scope are frozen."""
     frozen, scope = self._frozen, tf.compat.v1.get_variable_scope().name
     return frozen is not None and all(frozen.search(f'{scope}/{name}') for name in names)
-
-  def _add_moving_average_update(self, moving: tf.Variable, batch: tf.Tensor) -> None:
-    """Adds the operation moving -= (1 - decay) * (moving - batch), on the variable's device."""
-    with tf.compat.v1.device(moving.device):
-      change = (1 - self._batch_norm_decay) * (moving - batch)
-      # An operation, not a tensor or variable: its name starts with the tower's name scope, so
-      # `get_collection(UPDATE_OPS, scope)` finds one tower's updates.
-      update = moving.assign_sub(change, read_value=False)
-    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
 
 
 class FamilyNetwork(Layers):

@@ -13,6 +13,7 @@ takes few passes over the memory. With three convolutions a group, as in the pap
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -97,49 +98,38 @@ class FastNet(FamilyNetwork):
 
     With a `bias` the group's input is silu(x + bias).
     """
-    x = self._pooled_conv(x, width) if bias is None else self._first_conv(x, bias, width)
-    x = self._max_pool(x, _POOL)
+    conv = functools.partial(
+      self._conv, kernel_size=3, filters=width, strides=1, initializer=identity_initializer
+    )
+    convolve = None
+    if bias is not None and self._bias_learns is None:
+      x = self._silu(self._biased(x, bias))
+    elif bias is not None:
+      convolve = functools.partial(self._conv_of_silu, x, bias)
+    # Of those pixels only that the pool reads: the last of 31, 15 and 7 rows would be a tenth of
+    # fast94's multiplications.
+    x = self._max_pool(conv(x, name='conv1', pool_size=_POOL, convolve=convolve), _POOL)
     x = shortcut = self._silu(self._batch_norm(x, name='bn1', fixed_scale=SHARPNESS))
     convs_per_group = self._options.convs_per_group
     for number in range(2, convs_per_group + 1):
-      x = self._conv(x, 3, width, 1, name=f'conv{number}', initializer=identity_initializer)
+      x = conv(x, name=f'conv{number}')
       x = self._batch_norm(x, name=f'bn{number}', fixed_scale=SHARPNESS)
       if number == convs_per_group > 2:
         x = self._add(x, shortcut)
       x = self._silu(x)
     return x
 
-  def _first_conv(self, x: tf.Tensor, bias: tf.Tensor, width: int) -> tf.Tensor:
-    """Applies the first group's first convolution to silu(x + bias)."""
-    if self._bias_learns is None:
-      return self._pooled_conv(self._silu(self._biased(x, bias)), width)
-    with tf.compat.v1.variable_scope('conv1'):
-      kernel = self._kernel((3, 3), self._num_channels(x), width, identity_initializer)
-      after = self._zeros_after(x, (3, 3), pool_size=_POOL)
-      return own_gradients.conv_of_silu(
-        x,
-        bias,
-        tf.cast(kernel, self._dtype),
-        self._bias_learns,
-        self._op_data_format,
-        after=after,
-        compiles=self._compiles,
-      )
+  def _conv_of_silu(
+    self, x: tf.Tensor, bias: tf.Tensor, kernel: tf.Tensor, after: tuple[int, int]
+  ) -> tf.Tensor:
+    settings = tf.cast(kernel, self._dtype), self._bias_learns, self._op_data_format
+    return own_gradients.conv_of_silu(x, bias, *settings, after=after, compiles=self._compiles)
 
   def _biased(self, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     if not self._is_training:
       return tf.nn.bias_add(x, bias, self._op_data_format)
     # Its gradient on CPUs adds bfloat16 up in bfloat16, and so stops at 256 addends.
     return x + (bias if self._op_data_format == 'NHWC' else bias[:, tf.newaxis, tf.newaxis])
-
-  def _pooled_conv(self, x: tf.Tensor, width: int) -> tf.Tensor:
-    """Applies a group's first convolution to those pixels only that the group's pool reads.
-
-    It leaves out the last of 31, 15 and 7 rows: a tenth of fast94's multiplications.
-    """
-    return self._conv(
-      x, 3, width, 1, name='conv1', initializer=identity_initializer, pool_size=_POOL
-    )
 
   def _silu(self, x: tf.Tensor) -> tf.Tensor:
     if self._is_training and self._compiles:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,69 +27,60 @@ def build(
   Raises:
     InputError: the user's code fails; here, or in `forward_pass`.
   """
-  make = family.NETWORK or _FunctionLayers
-  with _others_code(family):
-    network: Any = make(family, settings, data)
-  network.forward_pass = functools.partial(_checked, family, data, network, network.forward_pass)
-  return network
-
-
-def _others_code(family: Family) -> contextlib.AbstractContextManager[None]:
-  return others_code(
+  naming = others_code(
     lambda said: InputError(f'--network {family.PLACE} fails: {said}'),
     family.FUNCTION,
     but=(CommandError,),
   )
+  network: Any = naming(family.NETWORK or _FunctionLayers)(family, settings, data)
+  forward_pass = naming(network.forward_pass)
+  named = f'--network {family.PLACE}'
+  network.forward_pass = functools.partial(_checked, named, network, data.num_classes, forward_pass)
+  return network
 
 
 def _checked(
-  family: Family,
-  data: DatasetInfo,
+  named: str,
   network: model_base.Layers,
+  num_classes: int,
   forward_pass: Callable[[tf.Tensor], tf.Tensor],
   images: tf.Tensor,
 ) -> tf.Tensor:
   """Returns the logits of a user's `forward_pass`, float32.
 
   Raises:
-    InputError: it fails, returns something else, or makes what nothing would train or minimise.
+    InputError: it returns something else, or makes what nothing would train or minimise.
   """
-  trained, losses = _trained(), _losses()
-  with _others_code(family):
-    logits = forward_pass(images)
-  named = f'--network {family.PLACE}'
-  wanted = tf.TensorShape([images.shape[0], data.num_classes])
+  keys = tf.compat.v1.GraphKeys
+  trainable, losses = (keys.TRAINABLE_VARIABLES,), (keys.REGULARIZATION_LOSSES, keys.LOSSES)
+  trained_before, losses_before = _names(trainable), _names(losses)
+  logits = forward_pass(images)
+  wanted = tf.TensorShape([images.shape[0], num_classes])
   is_right = isinstance(logits, tf.Tensor) and logits.dtype.is_floating
   if not (is_right and logits.shape.rank == 2 and logits.shape.is_compatible_with(wanted)):
     raise InputError(
       f'{named} returns {getattr(logits, "shape", type(logits).__name__)}; it must return logits, '
-      f'a float tensor of the shape [images, {data.num_classes}]'
+      f'a float tensor of the shape [images, {num_classes}]'
     )
   if network._is_training:  # Older jobs may have what is refused.
-    if others := sorted(_trained() - trained - set(network.roles)):
+    if others := sorted(_names(trainable) - trained_before - set(network.roles)):
       raise InputError(
         f"{named} makes {others[0]} in another way than by tf.compat.v1.get_variable or a layer's "
         '_variable, and nothing would train it; Keras models cannot be built in these graphs'
       )
-    if added := sorted(_losses() - losses):
+    if added := sorted(_names(losses) - losses_before):
       raise InputError(
-        f'{named} adds {added[0]} to the losses, and nothing would minimise it; leave it out, and '
+        f'{named} adds {added[0]} to the losses, which nothing would minimise; leave it out, and '
         'for a regularizer give --weight-decay'
       )
     if not network.values:
-      raise InputError(
-        f'{named} has no variable to train; make some with tf.compat.v1.get_variable'
-      )
+      raise InputError(f'{named} has no variable to train: none by tf.compat.v1.get_variable')
   return tf.cast(logits, tf.float32)
 
 
-def _trained() -> set[str]:
-  return {each.op.name for each in tf.compat.v1.trainable_variables()}
-
-
-def _losses() -> set[str]:
-  keys, get = tf.compat.v1.GraphKeys, tf.compat.v1.get_collection
-  return {str(each) for each in get(keys.REGULARIZATION_LOSSES) + get(keys.LOSSES)}
+def _names(collections: Sequence[str]) -> set[str]:
+  get = tf.compat.v1.get_collection
+  return {each.op.name for key in collections for each in get(key)}
 
 
 @contextlib.contextmanager
@@ -138,7 +129,6 @@ class _FunctionLayers(model_base.FamilyNetwork):
 
     A trained variable is returned as its value, like by `Layers._variable`.
     """
-    keys = tf.compat.v1.GraphKeys
     initial = settings.get('initializer')
     if initial is not None and not callable(initial):  # A value, of the variable's type and shape.
       value = tf.convert_to_tensor(initial)
@@ -157,12 +147,11 @@ class _FunctionLayers(model_base.FamilyNetwork):
     if dtype.is_floating:
       settings['dtype'] = tf.float32
     if not trainable:
-      settings['collections'] = [keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES]
+      settings['collections'] = model_base.UNTRAINED
     variable = getter(name, *args, **settings)
     is_kernel = variable.shape.rank == 4
     role = (model_base.CONVOLUTION if is_kernel else WEIGHT) if trainable else model_base.AVERAGE
-    self.roles[variable.op.name] = role
-    read = self._value(variable) if trainable else variable
+    read = self._read(variable, role, trainable)
     return read if variable.dtype.base_dtype == dtype else tf.cast(read, dtype)
 
 

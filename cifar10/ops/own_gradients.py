@@ -101,7 +101,7 @@ def can_compile(session_config: tf.compat.v1.ConfigProto) -> bool:
   del config.device_filters[:]
   with tf.Graph().as_default(), tempfile.TemporaryFile() as hidden, standard_error_to(hidden):
     number = tf.compat.v1.placeholder(tf.float32, [])
-    twice = tf.function(lambda x: x + x, jit_compile=True, autograph=False)(number)
+    twice = _one_loop(lambda x: x + x)(number)
     try:
       with tf.compat.v1.Session(config=config) as session:
         return session.run(twice, {number: 1.0}) == 2
@@ -115,15 +115,11 @@ def _one_loop(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
   return tf.function(function, jit_compile=True, autograph=False)
 
 
-def compiled_silu(x: tf.Tensor) -> tf.Tensor:
+@tf.custom_gradient
+def compiled_silu(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
   """Returns x sigmoid(x) in one loop; for 1.702 x it is 1.702 times the usual approximate GELU."""
-
-  @tf.custom_gradient
-  def activate(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    y = _one_loop(_silu)(x, 0.0)
-    return y, lambda dy: _one_loop(_silu_gradient)(x, 0.0, y, dy)
-
-  return activate(x)
+  y = _one_loop(_silu)(x, 0.0)
+  return y, lambda dy: _one_loop(_silu_gradient)(x, 0.0, y, dy)
 
 
 def _silu(x: tf.Tensor, bias: tf.Tensor | float) -> tf.Tensor:
@@ -161,32 +157,34 @@ def conv_of_silu(
   `data_format` says; `bias` [in]; `kernel` [3, 3, in, out]; `after` is as in `small_conv2d`. With
   `compiles` XLA makes one loop each of the activation and its gradient.
   """
-  in_loop = _one_loop if compiles else lambda function: function
-  if not compiles:
+  silu, silu_gradient = _silu, _silu_gradient
+  if compiles:
+    silu, silu_gradient = _one_loop(_silu), _one_loop(_silu_gradient)
+  else:
     # Or `custom_gradient` finds the variables behind `x`, such as those of a proxy that chose the
     # images, and asks for their gradients.
     x = tf.stop_gradient(x)
+  # By hand, not by the convolution's explicit paddings: see `_conv` in model_base.
   paddings = _paddings(after, data_format)
+  settings = {'strides': [1, 1, 1, 1], 'padding': 'VALID', 'data_format': data_format}
 
   @tf.custom_gradient
   def convolve(bias: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
     added = bias if data_format == 'NHWC' else bias[:, tf.newaxis, tf.newaxis]
-    activated = in_loop(_silu)(x, added)
-    # Padded by hand, not by the convolution's explicit paddings: see `_conv` in model_base.
+    activated = silu(x, added)
     padded = tf.pad(activated, paddings)
-    settings = {'strides': [1, 1, 1, 1], 'padding': 'VALID', 'data_format': data_format}
 
     def gradient(dy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
       def of_bias() -> tf.Tensor:
         da = tf.compat.v1.nn.conv2d_backprop_input(tf.shape(padded), kernel, dy, **settings)
         da = tf.slice(da, [before for before, _ in paddings], tf.shape(x))
-        draw = in_loop(_silu_gradient)(x, added, activated, da)
+        draw = silu_gradient(x, added, activated, da)
         # Not BiasAddGrad: on CPUs it adds bfloat16 up in bfloat16, and so stops at 256 addends.
         return tf.reduce_sum(draw, [data_format.index(axis) for axis in 'NHW'])
 
       dkernel = tf.compat.v1.nn.conv2d_backprop_filter(padded, kernel.shape, dy, **settings)
       return tf.cond(bias_learns, of_bias, lambda: tf.zeros_like(bias)), dkernel
 
-    return tf.nn.conv2d(padded, kernel, 1, 'VALID', data_format), gradient
+    return tf.nn.conv2d(padded, kernel, **settings), gradient
 
   return convolve(bias, kernel)
