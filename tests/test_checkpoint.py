@@ -79,18 +79,6 @@ def test_a_dump_has_what_inference_needs_and_nothing_else(ema, job, run, tmp_pat
   )
 
 
-def test_a_dumped_checkpoint_evaluates_alike(job, run, run_here, data_dir, tmp_path):
-  run('dump', job, '--out', tmp_path / 'copy')
-  flags = ['--mode', 'evaluate', '--data-dir', data_dir, '--job-dir', job, '--subset', 'eval']
-  ours, theirs = (
-    json.loads(run_here(*flags, *more).stdout.splitlines()[-1])
-    for more in (['--checkpoint', tmp_path / 'copy'], [])
-  )
-  assert ours.pop('checkpoint') == str(tmp_path / 'copy')
-  theirs.pop('checkpoint')
-  assert ours == theirs
-
-
 def test_an_average_has_mean_weights_and_moving_averages_of_its_own(job, run, data_dir, tmp_path):
   """An epoch is 16 batches of 16 images: the mean of their means is that of all 256."""
   paths = [f'{job}/model.ckpt-{step}' for step in (0, 2)]

@@ -5,15 +5,13 @@ import os
 import shutil
 import subprocess
 import threading
-import time
 
 import checkout
 import pytest
 import tensorflow as tf
-from outcome import succeeded
+from outcome import events, succeeded, until
 
 import generate_cifar10_tfrecords
-from cifar10.job import metrics_log
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 FULL = '(No space left on device); make room, and the same command goes on'
@@ -52,35 +50,12 @@ def disk(tmp_path):
   subprocess.run(['umount', '--lazy', folder], check=True)
 
 
-@contextlib.contextmanager
-def beside(act, condition):
-  """Does something in another thread, once the condition holds."""
-
-  def wait():
-    deadline = time.monotonic() + 100
-    while not condition() and time.monotonic() < deadline:  # Then the test's own checks fail.
-      time.sleep(0.01)
-    act()
-
-  thread = threading.Thread(target=wait)
-  thread.start()
-  try:
-    yield
-  finally:
-    thread.join()
-
-
 def failed(result, line):
   """Exit code 1, one line, no traceback."""
   assert result.returncode == 1, result.stderr
   errors = [each for each in result.stderr.splitlines() if 'rror' in each]
   assert errors == [f'error: {line}'], result.stderr
   assert 'Traceback' not in result.stderr
-
-
-def trains(job):
-  """Whether steps were made: an event is there."""
-  return lambda: any(event['event'] == 'train' for event in metrics_log.read(str(job)))
 
 
 def latest(job):
@@ -146,9 +121,16 @@ def test_a_job_dir_that_vanishes(run_main, run_here, data_dir, tmp_path):
   """Moved away while it trains, and back: it goes on from its checkpoint."""
   job, away = tmp_path / 'job', tmp_path / 'away'
   flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', job, *SMALL]
-  with beside(lambda: job.rename(away), trains(job)):
-    more = ['--train-steps', 10**6, '--save-every-steps', 10]
-    result = run_main(*flags, *more, timeout=250)
+
+  def move():
+    until(lambda: events(job, 'train'), 200)
+    job.rename(away)
+
+  mover = threading.Thread(target=move)
+  mover.start()
+  more = ['--train-steps', 10**6, '--save-every-steps', 10]
+  result = run_main(*flags, *more, timeout=250)
+  mover.join()
   failed(result, f'--job-dir {job} has vanished; put it back, and the same command goes on')
   saved = latest(away)
   away.rename(job)

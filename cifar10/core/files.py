@@ -136,11 +136,6 @@ def is_replaceable(path: str) -> bool:
   return not os.path.lexists(path) or (os.path.isfile(path) and not os.path.islink(path))
 
 
-def size(path: str) -> int:
-  """Returns the size of a file in bytes."""
-  return signature(path)[0]
-
-
 def matching(folder: str, pattern: str) -> list[str]:
   """Returns the sorted paths in a folder whose names match a pattern; [] without the folder."""
   if is_url(folder) and not is_dir(folder):
@@ -262,13 +257,18 @@ def naming_errors(flag: str, folder: str) -> Iterator[None]:
   except CommandError:  # It says what it is.
     raise
   except Exception as error:
-    if is_url(folder) and folder in str(error) and type(error).__module__.startswith('tensorflow'):
-      error = OSError(errno.EIO, str(error).partition('\n')[0])
-    number = error_number(error)
-    if folder in str(error) and not is_url(folder) and not is_dir(folder):
+    text = str(error)
+    number: int | None
+    if isinstance(error, OSError):
+      number, said = error.errno, error.strerror
+    elif is_url(folder) and folder in text and type(error).__module__.startswith('tensorflow'):
+      number, said = errno.EIO, text.partition('\n')[0]
+    else:  # TensorFlow's, whose text alone tells it.
+      number = next((each for each in _REMEDIES if os.strerror(each) in text), 0)
+      said = os.strerror(number)
+    if folder in text and not is_url(folder) and not is_dir(folder):
       fault = 'has vanished; put it back'
     elif number in _REMEDIES:
-      said = error.strerror if isinstance(error, OSError) else os.strerror(number)
       fault = f'cannot be used ({said}); {_REMEDIES[number]}'
     else:
       raise
@@ -285,10 +285,3 @@ def refusing_errors(flag: str, folder: str) -> Iterator[None]:
       raise
     said = f'{flag} {folder} cannot be written ({error.strerror}); name another'
     raise InputError(said) from error
-
-
-def error_number(error: Exception) -> int | None:
-  """The errno of an OSError, or of a TensorFlow error, whose text alone tells it."""
-  if isinstance(error, OSError):
-    return error.errno
-  return next((each for each in _REMEDIES if os.strerror(each) in str(error)), None)

@@ -14,9 +14,9 @@ _OF_THIS_PROCESS = '/proc/self/cgroup'
 def memory() -> int:
   """Returns the bytes that this process can get: free memory, or a container's smaller limit."""
   limits = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
-  limits += [kibibytes * 1024 for kibibytes in numbers('/proc/meminfo', 'MemAvailable:')]
+  limits += [kibibytes * 1024 for kibibytes in _numbers('/proc/meminfo', 'MemAvailable:')]
   for name in ('memory.max', 'memory.limit_in_bytes'):  # Of version 2, and of version 1.
-    limits += [limit for folder in _groups('memory') for limit in numbers(f'{folder}/{name}')]
+    limits += [limit for folder in _groups('memory') for limit in _numbers(f'{folder}/{name}')]
   return min(limits)
 
 
@@ -24,11 +24,11 @@ def cores() -> int:
   """Returns the cores that this process may use: its own, or a container's smaller limit."""
   quotas = []  # Each microseconds of processor time, and the period in which it may have them.
   for folder in _groups('cpu'):
-    quotas.append(numbers(f'{folder}/cpu.max'))
+    quotas.append(_numbers(f'{folder}/cpu.max'))
     names = ('cpu.cfs_quota_us', 'cpu.cfs_period_us')
-    quotas.append([number for name in names for number in numbers(f'{folder}/{name}')])
+    quotas.append([number for name in names for number in _numbers(f'{folder}/{name}')])
   allowed = [math.ceil(quota[0] / quota[1]) for quota in quotas if len(quota) == 2]
-  return max(1, min([own_cores(), *allowed]))
+  return max(1, min([_own_cores(), *allowed]))
 
 
 def threads(asked: int) -> int:
@@ -37,12 +37,10 @@ def threads(asked: int) -> int:
   TensorFlow ignores a container's limit: it would make a thread for each core of the machine, and
   Linux would pause all of them when the container's time is used up.
   """
-  allowed = cores()
-  return asked or (allowed if allowed < own_cores() else 0)
+  return asked or (cores() if cores() < _own_cores() else 0)
 
 
-def own_cores() -> int:
-  """Returns how many of the machine's cores this process may run on."""
+def _own_cores() -> int:
   return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
 
 
@@ -59,7 +57,7 @@ def _groups(kind: str) -> Iterator[str]:
           group = os.path.dirname(group)
 
 
-def numbers(path: str, start: str = '') -> list[int]:
+def _numbers(path: str, start: str = '') -> list[int]:
   """Returns the numbers in the first line with this start; [] without the file, as on macOS."""
   with contextlib.suppress(OSError), open(path, encoding='ascii', errors='replace') as file:
     line = next((each for each in file if each.startswith(start)), '')

@@ -183,7 +183,7 @@ def file_digest(path: str) -> str:
 
 def entry(path: str, examples: int, written: str | None = None) -> dict[str, str | int]:
   """Returns what a manifest says of a record file; `written`: while that has no final name."""
-  size, digest = files.size(written or path), file_digest(written or path)
+  size, digest = files.signature(written or path)[0], file_digest(written or path)
   return {'file': os.path.basename(path), 'examples': examples, 'bytes': size, 'sha256': digest}
 
 

@@ -115,50 +115,51 @@ def step_of(checkpoint: str) -> int | None:
 
 def is_saved(checkpoint: str, job_dir: str, step: int) -> bool:
   """Tells whether a job's training saved this checkpoint of a step, or its copy in best/."""
-  homes = [files.absolute(home) for home in (job_dir, os.path.join(job_dir, BEST))]
-  named = step_of(checkpoint)
+  folder, named = files.absolute(os.path.dirname(checkpoint)), step_of(checkpoint)
+  is_own = folder in map(files.absolute, (job_dir, os.path.join(job_dir, BEST)))
   # Asynchronous workers make steps between the naming and the save.
-  is_named = named is not None and named <= step
-  return is_named and files.absolute(os.path.dirname(checkpoint)) in homes
+  return is_own and named is not None and named <= step
 
 
 def find(job_dir: str, named: str | None) -> str:
-  """Returns the path of a checkpoint: the latest, or the `named` one, a path or BEST.
+  """Returns the path of a whole checkpoint: the latest, or the `named` one, a path or BEST.
 
-  Raises InputError where there is none, and InputError, with the newest whole one as the remedy.
+  Raises InputError where there is none, or it is damaged, with the newest whole one as the remedy.
   """
-  if not named:
-    surveyed = survey(job_dir)
-    if surveyed.damaged:
-      raise _damaged(job_dir, surveyed.described())
-    if not surveyed.newest:
-      raise InputError(f'--job-dir {job_dir} holds no checkpoint; train first')
-    return surveyed.newest
   path = best(job_dir) if named == BEST else named
-  if not files_of(path):
+  if path and not files_of(path):
     raise InputError(f'--checkpoint {path} does not exist; leave it out for the latest')
-  if fault := fault_of(path):
-    raise _damaged(job_dir, f'{path} ({fault})')
-  return path
+  surveyed = alone(path) if path else survey(job_dir)
+  if surveyed.damaged:
+    raise _damaged(job_dir, surveyed)
+  if not surveyed.newest:
+    raise InputError(f'--job-dir {job_dir} holds no checkpoint; train first')
+  return surveyed.newest
 
 
-def _damaged(job_dir: str, described: str) -> InputError:
-  """Returns the error for a damaged checkpoint, with a whole one as the remedy."""
-  remedy = f'no checkpoint of --job-dir {job_dir} is whole: restore one, or name another folder'
-  if newest := survey(job_dir).newest:
-    remedy = (
-      f'the newest whole checkpoint is {newest}: name it with --checkpoint, or train on, which '
-      'starts there'
-    )
-  return InputError(f'damaged: {described}; {remedy}')
+def alone(checkpoint: str) -> Survey:
+  """Surveys one checkpoint, as if a job had no other."""
+  fault = fault_of(checkpoint)
+  return Survey(None, {checkpoint: fault}) if fault else Survey(checkpoint, {})
 
 
 def to_resume_from(job_dir: str) -> Survey:
   """Returns where training resumes; raises InputError if no checkpoint is whole."""
   surveyed = survey(job_dir)
   if surveyed.damaged and not surveyed.newest:
-    raise _damaged(job_dir, surveyed.described())
+    raise _damaged(job_dir, surveyed)
   return surveyed
+
+
+def _damaged(job_dir: str, surveyed: Survey) -> InputError:
+  """Returns the error for damaged checkpoints, with the job's newest whole one as the remedy."""
+  remedy = f'no checkpoint of --job-dir {job_dir} is whole: restore one, or name another folder'
+  if newest := survey(job_dir).newest:
+    remedy = (
+      f'the newest whole checkpoint is {newest}: name it with --checkpoint, or train on, which '
+      'starts there'
+    )
+  return InputError(f'damaged: {surveyed.described()}; {remedy}')
 
 
 def set_aside(job_dir: str, surveyed: Survey) -> None:

@@ -106,11 +106,8 @@ def _checkpoint(path: str, named: str) -> str:
   """Returns the checkpoint that a path stands for; raises InputError."""
   if best := checkpoints.read_best(path, ''):
     path = os.path.join(path, best[0]['checkpoint'])
-  if files.exists(path + '.index'):
-    fault = checkpoints.fault_of(path)
-    found = checkpoints.Survey(path, {path: fault} if fault else {})
-  else:
-    found = checkpoints.survey(path)
+  is_prefix = files.exists(path + '.index')
+  found = checkpoints.alone(path) if is_prefix else checkpoints.survey(path)
   if found.newest and not found.damaged:
     return found.newest
   fault = 'holds no checkpoint' if files.exists(path) else 'does not exist'

@@ -1,7 +1,6 @@
 """Saves checkpoints every so many steps and on request, and calls callbacks after each save."""
 
 import math
-import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -13,15 +12,13 @@ from cifar10.core import files
 from cifar10.core.errors import StorageError
 
 SECONDS = 600  # Between two checkpoints by default, as in the Estimator's RunConfig.
-# Names of TensorFlow's incomplete checkpoint files, which it leaves behind when killed.
-_HALF_SAVED = ('model.ckpt-*_temp', 'model.ckpt-*.tempstate*', 'checkpoint.tmp*')
-_OURS = ('checkpoint', 'config.json', 'ended.json', 'metrics.jsonl')
+# Names of incomplete files, which TensorFlow and this program leave behind when killed.
+_HALF_SAVED = ['model.ckpt-*_temp', 'model.ckpt-*.tempstate*', 'checkpoint.tmp*']
+_HALF_SAVED += ['checkpoint.[0-9]*.tmp', '*.json.[0-9]*.tmp', 'metrics.jsonl.[0-9]*.tmp']
 
 
 def remove_half_saved(job_dir: str) -> None:
   """Removes incomplete checkpoints of a killed process. Call only under the training lock."""
-  for name in _OURS:
-    files.remove_unfinished(os.path.join(job_dir, name))
   for pattern in _HALF_SAVED:
     for path in files.matching(job_dir, pattern):
       (files.remove_folder if files.is_dir(path) else files.remove)(path)

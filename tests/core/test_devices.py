@@ -24,8 +24,6 @@ import os
 from cifar10.core import devices
 print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'), devices.described_kernels())
 """
-ON = 'oneDNN kernels are on (TF_ENABLE_ONEDNN_OPTS is 1)'
-OFF = 'oneDNN kernels are off (TF_ENABLE_ONEDNN_OPTS is 0)'
 
 
 def printed(code, variables):
@@ -41,14 +39,12 @@ ON_X86 = pytest.mark.skipif(
 
 
 @ON_X86
-@pytest.mark.parametrize(
-  ('given', 'expected'),
-  [(None, f'1 {ON}'), pytest.param('0', f'0 {OFF}', marks=pytest.mark.slow)],
-)
-def test_onednn_is_on_unless_the_user_says_not(given, expected):
+@pytest.mark.parametrize('given', [None, pytest.param('0', marks=pytest.mark.slow)])
+def test_onednn_is_on_unless_the_user_says_not(given):
   """Also on processors for which TensorFlow leaves it off."""
   variables = {} if given is None else {'TF_ENABLE_ONEDNN_OPTS': given}
-  assert printed(ASK, variables).strip() == expected
+  state = '1 oneDNN kernels are on' if given is None else '0 oneDNN kernels are off'
+  assert printed(ASK, variables).startswith(state)
 
 
 CONVOLVE = """

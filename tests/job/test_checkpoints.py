@@ -89,16 +89,13 @@ def test_goes_back_to_the_newest_whole_one(job, name, caplog):
   assert snapshot(job) == before  # Looking changes nothing.
   with caplog.at_level('INFO', 'cifar10'):
     checkpoints.set_aside(str(job), found)
-  [line] = [line for line in caplog.messages if 'damaged' in line]
-  assert line.endswith(
-    f'moved to {job}/damaged; going on from {job}/model.ckpt-4: 2 steps are made again'
-  )
+  moved = f'moved to {job}/damaged; going on from {job}/model.ckpt-4: 2 steps are made again'
+  assert [line.endswith(moved) for line in caplog.messages if 'damaged' in line] == [True]
   assert checkpoints.survey(str(job)) == (f'{job}/model.ckpt-4', {})
   kept = {path.name: content for path, content in before.items()}
-  for path, content in snapshot(job / 'damaged').items():
-    assert kept[path.name] == content
-    assert path.name.startswith('model.ckpt-6.')
-  assert not any(path.name.startswith('model.ckpt-6') for path in job.glob('model.*'))
+  aside = {path.name: content for path, content in snapshot(job / 'damaged').items()}
+  assert aside == {name: kept[name] for name in kept if name.startswith('model.ckpt-6.')}
+  assert not list(job.glob('model.ckpt-6*'))
 
 
 def test_what_may_not_be_read_is_not_damaged(job, monkeypatch):
@@ -210,7 +207,7 @@ def write(path, job, change):
 @pytest.mark.parametrize(
   ('change', 'says'),
   [
-    (lambda values: values.update({KERNEL: np.zeros([3, 3], np.float32)}), r'of \[3, 3\], not'),
+    (lambda values: values.update({KERNEL: np.zeros([3, 3], np.float32)}), 'of [3, 3], not'),
     (lambda values: values.pop(f'{KERNEL}/Momentum'), f'Key {KERNEL}/Momentum not found'),
   ],
 )
@@ -219,16 +216,12 @@ def test_other_variables_are_refused_and_nothing_is_moved(job, run_here, data_di
   for path in (index(job), data(job)):
     path.unlink()
   write(job / 'model.ckpt-6', job, change)
-  before = snapshot(job)
-  flags = ['--data-dir', data_dir, '--job-dir', job]
-  said = [refused(run_here(*flags, *SMALL, '--mode', 'train', '--train-steps', 8))]
-  assert '/job/model.ckpt-6 does not fit the network (' in said[0]
-  if 'Momentum' not in says:
-    said.append(refused(run_here(*flags, '--mode', 'evaluate')))
-  assert all(re.search(says, line) for line in said), said
-  assert {path: snapshot(job).get(path) for path in before if 'model' in path.name} == {
-    path: content for path, content in before.items() if 'model' in path.name
-  }
+  before = sorted(job.glob('model*'))
+  flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--mode', 'train', '--train-steps', 8]
+  said = refused(run_here(*flags))
+  assert f'{job}/model.ckpt-6 does not fit the network (' in said
+  assert says in said
+  assert sorted(job.glob('model*')) == before
 
 
 def test_a_checkpoint_of_a_deeper_network_is_refused(job, run_here, data_dir, tmp_path):
@@ -240,15 +233,6 @@ def test_a_checkpoint_of_a_deeper_network_is_refused(job, run_here, data_dir, tm
   assert run_here(*flags, tmp_path / 'same').returncode == 0
   said = refused(run_here(*flags, tmp_path / 'deeper'))
   assert f'deeper is of another network: {more} is [3] there, and missing here' in said
-
-
-def test_a_checkpoint_of_something_else_is_refused(tmp_path):
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    tf.compat.v1.get_variable('x', initializer=1.0)
-    session.run(tf.compat.v1.global_variables_initializer())
-    tf.compat.v1.train.Saver().save(session, str(tmp_path / 'model.ckpt-3'))
-  with pytest.raises(InputError, match='it has no global_step'):
-    checkpoints.latest_step(str(tmp_path))
 
 
 def test_a_checkpoint_is_on_the_disk_before_an_older_one_goes(tmp_path, monkeypatch):
@@ -332,7 +316,6 @@ def kept(tmp_path):
 def test_the_best_stays(tmp_path, keep):
   assert [keep(1, 0.5), keep(2, 0.7), keep(3, 0.6)] == [True, True, False]
   assert kept(tmp_path) == {2}
-  assert (tmp_path / 'best' / 'model.ckpt-2.index').read_text() == '.index of 2'
   content = json.loads((tmp_path / 'best' / 'best.json').read_text())
   assert content == {'accuracy': 0.7, 'global_step': 2, 'checkpoint': 'model.ckpt-2', 'others': []}
   assert checkpoints.best(str(tmp_path)) == str(tmp_path / 'best' / 'model.ckpt-2')

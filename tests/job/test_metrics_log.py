@@ -106,28 +106,17 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
 def test_behind_a_url_each_task_writes_its_own_file_and_they_are_read_as_one(tmp_path):
   """There nothing appends beside others, and a lost line would be a hole in the curve."""
   folder = f'ram:/{tmp_path}'
-  for time, (name, step, task) in enumerate(
-    [
-      ('start', 0, 'chief 0'),
-      ('train', 10, 'chief 0'),
-      ('evaluate', 10, 'evaluator 0'),
-      ('train', 20, 'chief 0'),
-      ('evaluate', 20, 'evaluator 0'),
-    ]
-  ):
-    metrics_log.append(folder, {**metrics_log.event(name, step, task, subset='eval'), 'time': time})
+  own = [('start', 0, 'chief 0'), ('train', 10, 'chief 0'), ('evaluate', 10, 'evaluator 0')]
+  later = [('train', 20, 'chief 0'), ('evaluate', 20, 'evaluator 0')]
+  for time, event in enumerate([*own, *later]):
+    metrics_log.append(folder, {**metrics_log.event(*event, subset='eval'), 'time': time})
   assert [event['time'] for event in metrics_log.read(folder)] == [0, 1, 2, 3, 4]
-  assert [path.rpartition('/')[2] for path in files.matching(folder, '*')] == [
-    'metrics-evaluator-0.jsonl',
-    'metrics.jsonl',
-  ]
+  names = [path.rpartition('/')[2] for path in files.matching(folder, '*')]
+  assert names == ['metrics-evaluator-0.jsonl', 'metrics.jsonl']
   assert metrics_log.has_evaluation(folder, 20, 'eval')
   assert metrics_log.go_back(folder, 10) == 10  # The steps 11 to 20 are made again.
-  assert [(event['event'], event['step']) for event in metrics_log.read(folder)] == [
-    ('start', 0),
-    ('train', 10),
-    ('evaluate', 10),
-  ]
+  left = [(event['event'], event['step'], event['task']) for event in metrics_log.read(folder)]
+  assert left == own
   assert metrics_log.go_back(folder, 10) == 0
 
 

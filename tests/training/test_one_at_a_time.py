@@ -26,11 +26,6 @@ def job(trained, tmp_path):
   return shutil.copytree(trained, tmp_path / 'job')
 
 
-def delete(job, step):
-  for path in job.glob(f'model.ckpt-{step}.*'):
-    path.unlink()
-
-
 def point_at(job, step):
   (job / 'checkpoint').write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
 
@@ -71,7 +66,8 @@ def test_another_command_takes_the_next_where_its_checkpoint_is_deleted(
     found = original(run)
     if not calls:
       point_at(job, 4)
-      delete(job, 2)
+      for path in job.glob('model.ckpt-2.*'):
+        path.unlink()
     calls.append(found)
     return found
 
@@ -80,10 +76,7 @@ def test_another_command_takes_the_next_where_its_checkpoint_is_deleted(
   result = run_here('--data-dir', data_dir, '--job-dir', job, '--mode', mode, *more)
   assert succeeded(result).get('global_step', 4) == 4
   assert len(calls) == 2
-  said = [line for line in result.stderr.splitlines() if 'deleted' in line]
-  assert [line[9:] for line in said] == [
-    f'{job}/model.ckpt-2 was deleted before it was read; taking the next'
-  ]
+  assert f'{job}/model.ckpt-2 was deleted before it was read; taking the next' in result.stderr
 
 
 def test_one_that_is_gone_for_good_is_no_endless_look(run_here, data_dir, job):

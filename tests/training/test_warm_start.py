@@ -131,16 +131,10 @@ def test_what_is_frozen_stays(towers, run_here, data_dir, tmp_path):
   assert 'freeze is' in said
 
 
-@pytest.mark.parametrize(
-  ('pattern', 'said'),
-  [
-    ('stag4', 'matches none of the 37 variables, as resnet/init/conv/kernel; leave it out or'),
-    ('resnet', 'leaves no variable to train; change it'),
-  ],
-)
+@pytest.mark.parametrize(('pattern', 'said'), [('stag4', 'matches none'), ('resnet', 'leaves no')])
 def test_refuses_to_freeze_nothing_or_everything(pattern, said, run_here, data_dir, tmp_path):
-  flags = [*SMALL, '--train-steps', 1, '--freeze', pattern]
-  assert said in refused(run_here('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *flags))
+  flags = [*SMALL, '--freeze', pattern, '--data-dir', data_dir, '--job-dir', tmp_path / 'job']
+  assert f"--freeze '{pattern}' {said}" in refused(run_here(*flags))
   assert not (tmp_path / 'job').exists()
 
 
