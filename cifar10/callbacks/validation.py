@@ -24,8 +24,7 @@ class BestCheckpoint(Callback):
     options, checkpoint, result = self._run.options, evaluation.checkpoint, evaluation.result
     try:
       if checkpoints.keep_best(options.job_dir, checkpoint, result, options.keep_best):
-        accuracy, step = result['accuracy'], f'{evaluation.step:,}'
-        log.info('best so far: accuracy %.4f at step %s', accuracy, step)
+        log.info('best so far: accuracy %.4f at step %d', result['accuracy'], evaluation.step)
     except FileNotFoundError:
       if files.exists(f'{checkpoint}.index'):
         raise
