@@ -1,8 +1,4 @@
-"""Layers by hand-worked numbers, blocks against a NumPy reference.
-
-The reference is written in NCHW and float64, from the papers' figures. The blocks run in NHWC, so
-each comparison is one of the two data formats as well. `test_resnet` stacks it to whole networks.
-"""
+"""Layers by numbers that are worked out by hand."""
 
 import math
 
@@ -20,104 +16,8 @@ DECAY = 0.9
 BFLOAT16 = pytest.param(tf.bfloat16, marks=pytest.mark.bfloat16)
 
 
-# The reference. Activations are [batch, channels, height, width]; `params` maps names to arrays.
-
-
-def reference_conv(x, kernel, stride):
-  size = kernel.shape[0]
-  before = (size - 1) // 2
-  after = size - 1 - before
-  x = np.pad(x, [(0, 0), (0, 0), (before, after), (before, after)])
-  height, width = (math.ceil((n - size + 1) / stride) for n in x.shape[2:])
-  y = np.zeros((x.shape[0], kernel.shape[3], height, width))
-  for row in range(size):
-    for column in range(size):
-      seen = x[
-        :, :, row : row + stride * height : stride, column : column + stride * width : stride
-      ]
-      y += np.einsum('nihw,io->nohw', seen[:, :, :height, :width], kernel[row, column])
-  return y
-
-
-def reference_batch_norm(x, params, name, is_training):
-  """Normalises by the batch's population variance, or by the moving averages."""
-  mean = x.mean((0, 2, 3)) if is_training else params[f'{name}/moving_mean']
-  variance = x.var((0, 2, 3)) if is_training else params[f'{name}/moving_variance']
-  scale = params[f'{name}/scale'] / np.sqrt(variance + EPSILON)
-  offset = params[f'{name}/offset'] - mean * scale
-  return x * scale[:, None, None] + offset[:, None, None]
-
-
-def reference_shortcut(x, out_filter, stride):
-  batch, channels, height, width = x.shape
-  x = x.reshape(batch, channels, height // stride, stride, width // stride, stride).mean((3, 5))
-  added = out_filter - channels
-  return np.pad(x, [(0, 0), (added // 2, added - added // 2), (0, 0), (0, 0)])
-
-
-def relu(x):
-  return np.maximum(x, 0)
-
-
-def reference_v1(x, params, name, out_filter, stride, *, activate, is_training):
-  del activate  # The input comes out of a relu.
-  y = reference_conv(x, params[f'{name}/conv1/kernel'], stride)
-  y = relu(reference_batch_norm(y, params, f'{name}/bn1', is_training))
-  y = reference_conv(y, params[f'{name}/conv2/kernel'], 1)
-  y = reference_batch_norm(y, params, f'{name}/bn2', is_training)
-  return relu(y + reference_shortcut(x, out_filter, stride))
-
-
-def reference_v2(x, params, name, out_filter, stride, *, activate, is_training):
-  y = relu(reference_batch_norm(x, params, f'{name}/bn1', is_training))
-  shortcut = reference_shortcut(y if activate else x, out_filter, stride)
-  y = reference_conv(y, params[f'{name}/conv1/kernel'], stride)
-  y = relu(reference_batch_norm(y, params, f'{name}/bn2', is_training))
-  return reference_conv(y, params[f'{name}/conv2/kernel'], 1) + shortcut
-
-
-def reference_bottleneck(x, params, name, out_filter, stride, *, activate, is_training):
-  y = relu(reference_batch_norm(x, params, f'{name}/bn1', is_training))
-  shortcut = y if activate else x
-  if x.shape[1] != out_filter or stride != 1:
-    shortcut = reference_conv(y, params[f'{name}/shortcut/kernel'], stride)
-  y = reference_conv(y, params[f'{name}/conv1/kernel'], stride)
-  y = relu(reference_batch_norm(y, params, f'{name}/bn2', is_training))
-  y = reference_conv(y, params[f'{name}/conv2/kernel'], 1)
-  y = relu(reference_batch_norm(y, params, f'{name}/bn3', is_training))
-  return reference_conv(y, params[f'{name}/conv3/kernel'], 1) + shortcut
-
-
-# What the tests run on.
-
-
 def make_net(is_training=False, data_format='channels_last', dtype=tf.float32):
   return model_base.ResNet(is_training, data_format, DECAY, EPSILON, dtype)
-
-
-def random_params(variables, seed=0):
-  """Values by variable name: He kernels, and batch-norm values far from their initial 0 and 1."""
-  random = np.random.RandomState(seed)
-  params = {}
-  for variable in variables:
-    name, shape = variable.op.name, variable.shape.as_list()
-    if name.endswith('kernel'):
-      value = random.normal(0, math.sqrt(2 / np.prod(shape[:-1])), shape)
-    elif name.endswith(('scale', 'moving_variance')):
-      value = random.uniform(0.5, 1.5, shape)
-    else:
-      value = random.normal(0, 0.3, shape)
-    params[name] = value.astype(np.float32)
-  return params
-
-
-def run_with(params, fetches):
-  """Runs `fetches` of the default graph after setting its variables to `params`, by name."""
-  variables = tf.compat.v1.global_variables()
-  assigns = [variable.assign(params[variable.op.name]) for variable in variables]
-  with tf.compat.v1.Session() as session:
-    session.run(assigns)
-    return session.run(fetches)
 
 
 def run_layer(layer, x, params=None, **net_options):
@@ -375,38 +275,3 @@ def test_fully_connected_multiplies_adds_and_stays_in_float32():
   assert y.dtype == np.float32
   # 3x1 + 4x2 = 11, 3x10 + 4x20 = 110, 0.003 + 0.008 + 7 = 7.011
   np.testing.assert_allclose(y, [[11, 110, 7.011]], rtol=1e-6)
-
-
-# Blocks.
-
-BLOCKS = {
-  '_residual_v1': reference_v1,
-  '_residual_v2': reference_v2,
-  '_bottleneck_residual_v2': reference_bottleneck,
-}
-
-
-@pytest.mark.parametrize('is_training', [True, False])
-@pytest.mark.parametrize('activate', [True, False])
-@pytest.mark.parametrize('widths_and_stride', [(8, 8, 1), (8, 12, 2), (4, 16, 1)])
-@pytest.mark.parametrize('block', BLOCKS)
-def test_block_equals_the_reference(block, widths_and_stride, activate, is_training):
-  in_filter, out_filter, stride = widths_and_stride
-  x = np.random.RandomState(1).normal(0.2, 1, [3, 8, 8, in_filter]).astype(np.float32)
-  build = getattr(make_net(is_training), block)
-  y = build(
-    tf.constant(x),
-    3,
-    in_filter,
-    out_filter,
-    stride,
-    activate_before_residual=activate,
-    name='block',
-  )
-  params = random_params(tf.compat.v1.global_variables())
-  result = run_with(params, y)
-  expected = BLOCKS[block](
-    to_nchw(x), params, 'block', out_filter, stride, activate=activate, is_training=is_training
-  )
-  # A swapped relu, bn or shortcut is off by tenths; float32 sums of 72 products by about 1e-6.
-  np.testing.assert_allclose(to_nchw(result), expected, atol=2e-5)
