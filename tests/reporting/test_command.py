@@ -27,12 +27,6 @@ def report(run_here):
   return run
 
 
-@pytest.fixture
-def refusal(run_here):
-  """Runs the command -> the one line that refuses."""
-  return lambda *flags: refused(run_here(*flags, command=cifar10.report), at_once=True)
-
-
 def test_numbers_are_those_of_an_evaluation(make_job, data_dir, report, run_here):
   path = make_job()
   before = sorted(os.listdir(path))
@@ -86,26 +80,19 @@ def test_doubts_are_named(make_job, data_dir, report):
   assert 'A: There is no metrics.jsonl' in said
 
 
-def test_what_differs_is_named(make_job, report):
-  found, said = report(make_job('one'), make_job('other', learning_rate=0.3), '--table')
-  differences = said.split('What differs')[1].splitlines()[1:]
-  assert [line.split() for line in differences] == [['learning_rate', '0.1', '0.3']]
-  assert len(found) == 2
+def test_mistakes_are_refused(make_job, run_here, tmp_path, monkeypatch):
+  def refusal(*flags):
+    return refused(run_here(*flags, command=cifar10.report), at_once=True)
 
-
-def test_mistakes_are_refused(make_job, refusal, tmp_path, monkeypatch):
-  path, out = make_job(), tmp_path / 'r.html'
-  for said, *flags in (
-    ('holds no job', tmp_path),
-    ('eval.tfrecords is missing', path, '--data-dir', tmp_path),
-    ('give --data-dir', path, '--data-dir', 'gone'),
-  ):
-    assert said in refusal(*flags)
+  path = make_job()
+  assert 'holds no job' in refusal(tmp_path)
+  assert 'eval.tfrecords is missing' in refusal(path, '--data-dir', tmp_path)
+  assert 'give --data-dir' in refusal(path, '--data-dir', 'gone')
   for name in checkpoints.files_of(os.path.join(path, 'model.ckpt-8')):
     os.remove(name)
-  assert 'checkpoint' in refusal(path, '--out', out)
+  assert 'checkpoint' in refusal(path)
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-  assert cifar10.report._INSTALLED_BY in refusal(path, '--out', out)
+  assert cifar10.report._INSTALLED_BY in refusal(path, '--out', tmp_path / 'r.html')
   assert os.listdir(tmp_path) == []
 
 
@@ -119,11 +106,15 @@ def test_requirements_the_extra_and_what_is_said_are_the_same(name):
   assert not said or shlex.split(said) == ['pip', 'install', *required]
 
 
-def test_numbers_need_no_libraries(make_job):
+def test_numbers_and_what_differs_need_no_libraries(make_job):
+  jobs = make_job('one'), make_job('other', learning_rate=0.3)
   code = """if True:
     import runpy, sys
     for name in ('jinja2', 'markupsafe', 'matplotlib'):
       sys.modules[name] = None  # An import of it fails.
     runpy.run_module('cifar10.report', run_name='__main__')
   """
-  assert len(succeeded(checkout.python('-c', code, make_job(), '--table'))['jobs']) == 1
+  ran = checkout.python('-c', code, *jobs, '--table')
+  assert [found['job'] for found in succeeded(ran)['jobs']] == [*jobs]
+  differences = ran.stderr.split('What differs')[1].splitlines()[1:]
+  assert [line.split() for line in differences] == [['learning_rate', '0.1', '0.3']]
