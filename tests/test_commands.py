@@ -16,14 +16,7 @@ import cifar10
 from cifar10.job import pretrained
 from cifar10.options.run_options import PRETRAINED
 
-SCRIPTS = (
-  'cifar10-generate',
-  'cifar10-train',
-  'cifar10-cluster',
-  'cifar10-control',
-  'cifar10-checkpoint',
-  'cifar10-report',
-)
+COMMANDS = ('generate', 'train', 'cluster', 'control', 'checkpoint', 'report')
 
 
 @pytest.fixture(scope='session')
@@ -96,6 +89,7 @@ def test_the_installed_program_has_its_trained_network(run):
   assert json.loads(said.stdout)['class'] == 'cat', said.stderr
 
 
-@pytest.mark.parametrize('name', SCRIPTS)
-def test_every_script_runs(run, name):
+@pytest.mark.parametrize('command', COMMANDS)
+def test_every_script_runs(run, command):
+  name = f'cifar10-{command}'
   assert run(name, '--version').stdout.startswith(f'{name} {cifar10.__version__} (TensorFlow ')

@@ -183,6 +183,18 @@ def test_refuses_what_is_no_job_dir_of_its_own(refusal, tmp_path, files, message
   assert message in refusal(tmp_path / 'job', '--num-layers', 8)
 
 
+def test_a_job_dir_remembers_the_last_run(tmp_path):
+  data, folder = {'train': 'digest'}, str(tmp_path)
+  _, config = job_config.before_and_now(folder, HParams(train_steps=10), 'data', CIFAR10, data)
+  job_config.write_config(folder, config)
+  (tmp_path / 'checkpoint').touch()
+  longer = HParams(train_steps=20, lr_triangle=(0.0, 0.5, 0.0))
+  before, now = job_config.before_and_now(folder, longer, 'data', CIFAR10, None)
+  assert (before, now['data']) == (config, data)
+  changes = job_config.changes(before, now)
+  assert changes == ['train_steps 10 -> 20', 'lr_triangle [] -> [0.0, 0.5, 0.0]']
+
+
 CONFIG = {
   'num_layers': 8,
   'weight_decay': 0.5,
@@ -207,28 +219,6 @@ def test_training_takes_over_only_what_the_job_dir_belongs_to():
   assert adopted == from_values({'seed': 3, 'num_layers': 8})
 
 
-def updated(folder, *given):
-  """What has changed since the last run, whose configuration this one's replaces."""
-  before, now = job_config.before_and_now(folder, *given)
-  job_config.write_config(folder, now)
-  return job_config.changes(before, now) if before else []
-
-
-def test_a_job_dir_remembers_the_last_run(tmp_path):
-  data = {'train': 'digest'}
-  folder = str(tmp_path / 'job')
-  assert updated(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
-  (tmp_path / 'job' / 'checkpoint').touch()
-  config = job_config.read_config(folder)
-  assert updated(folder, HParams(train_steps=10), 'data', CIFAR10, data) == []
-  longer = HParams(train_steps=20, lr_triangle=(0.0, 0.5, 0.0))
-  changes = updated(folder, longer, 'data', CIFAR10, None)
-  assert changes == ['train_steps 10 -> 20', 'lr_triangle [] -> [0.0, 0.5, 0.0]']
-  expected = {**config, 'train_steps': 20, 'lr_triangle': [0.0, 0.5, 0.0]}
-  assert job_config.read_config(folder) == expected
-  assert expected['data'] == data
-
-
 ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
 TASK = '"task": {"type": "chief", "index": 0}'
 WORKERS = f'{{"cluster": {{"chief": ["a:1"], "worker": ["b:1"]}}, {TASK}}}'
@@ -238,8 +228,6 @@ WORKERS = f'{{"cluster": {{"chief": ["a:1"], "worker": ["b:1"]}}, {TASK}}}'
   ('settings', 'message'),
   [
     (('not json', []), 'TF_CONFIG is not JSON'),
-    (('{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}}', []), 'say who this process is'),
-    (('', ['--backup-workers', -1]), '--backup-workers is -1'),
     (('', ['--distribute', 'multi_worker_mirrored']), 'needs a TF_CONFIG'),
     (
       ('', ['--distribute', 'mirrored']),
@@ -247,7 +235,6 @@ WORKERS = f'{{"cluster": {{"chief": ["a:1"], "worker": ["b:1"]}}, {TASK}}}'
     ),
     ((WORKERS, []), 'cluster.ps is []'),
     ((WORKERS, [*ALL_REDUCE, '--stop-at-accuracy', 1]), 'needs an evaluator in a cluster'),
-    (('', ['--start-timeout', 0]), '--start-timeout is 0'),
   ],
 )
 def test_refuses_a_cluster_that_cannot_run(monkeypatch, refusal, tmp_path, settings, message):
@@ -257,10 +244,9 @@ def test_refuses_a_cluster_that_cannot_run(monkeypatch, refusal, tmp_path, setti
   assert not (tmp_path / 'job').exists()
 
 
-@pytest.mark.parametrize('name', ['lr[0.1]', 'a\\b', 'x*'])
-def test_a_new_job_dir_whose_name_is_a_pattern_is_refused(run_here, data_dir, tmp_path, name):
+def test_a_new_job_dir_whose_name_is_a_pattern_is_refused(run_here, data_dir, tmp_path):
   """A sweep writes `runs/lr[0.1]`, and TensorFlow would take it for a pattern."""
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'runs' / name]
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'runs' / 'lr[0.1]']
   assert '--job-dir' in refused(run_here(*flags), at_once=True)
   assert os.listdir(tmp_path) == []
 

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 
-import checkout
 import numpy as np
 import outcome
 import pytest
@@ -18,7 +17,6 @@ from outcome import succeeded
 import cifar10
 from cifar10 import checkpoint
 from cifar10.core.errors import InputError
-from cifar10.data import image_files
 from cifar10.data.manifest import CIFAR10
 from cifar10.exporters import freeze_graph
 from cifar10.networks import own_network
@@ -84,39 +82,12 @@ def test_a_function_trains_resumes_and_serves(run_here, data_dir, tmp_path):
   np.testing.assert_allclose(served, cifar10.predict(job, images).probabilities, atol=1e-5)
 
 
-@pytest.mark.parametrize('network', ['looks_up', 'calls_python'])
-def test_what_is_in_the_process_alone_is_not_exported(network):
-  """Loaded elsewhere, the table would be empty and the function unknown."""
-  hparams = from_values({'network': f'outside_parts:{network}'})
+def test_what_is_in_the_process_alone_is_not_exported():
+  """Loaded elsewhere, the function would be unknown."""
+  hparams = from_values({'network': 'outside_parts:calls_python'})
   path, _ = random_checkpoint.save(hparams)
-  with pytest.raises(InputError, match=r'^the network cannot be exported: .* \((HashT|PyFunc)'):
+  with pytest.raises(InputError, match=r'^the network cannot be exported: .* \(PyFunc'):
     freeze_graph.freeze(hparams, CIFAR10, path)
-
-
-AS_IN_TENSORFLOW_1 = """
-import sys
-import tensorflow as tf
-tf.compat.v1.disable_v2_behavior()
-import cifar10
-job, data_dir, image = sys.argv[1:]
-small = {'network': 'outside_parts:net', 'train_batch_size': 16, 'train_steps': 1, 'mode': 'train'}
-cifar10.train(job, data_dir, **small)
-[answer] = cifar10.predict(job, image)
-print(answer.get('class'), cifar10.export(job)['saved_model'], sep='\\n')
-"""
-
-
-@pytest.mark.slow
-def test_a_network_may_switch_off_what_is_new_in_tensorflow_2(data_dir, tmp_path):
-  """Eager execution among it: its images are read, and its export is as any other."""
-  image = os.path.join(os.path.dirname(OWN), 'hostile', 'grey.png')
-  words = ['-c', AS_IN_TENSORFLOW_1, tmp_path / 'job', data_dir, image]
-  ran = checkout.python(*words, env={**os.environ, 'PYTHONPATH': OWN}, must_succeed=True)
-  said, exported = ran.stdout.splitlines()[-2:]
-  read, _ = image_files.read_image(image)
-  serve = tf.saved_model.load(exported).signatures['serving_default']
-  [label] = serve(images=tf.constant(read[None]))['classes'].numpy()
-  assert said == CIFAR10.classes[label]
 
 
 @pytest.mark.bfloat16
@@ -153,43 +124,16 @@ def test_a_family_has_options(run_here, data_dir, tmp_path):
   assert 'unrecognized arguments: --outside-widht 8' in said
 
 
-def test_a_family_needs_no_fully_connected_layer(run_here, data_dir, tmp_path):
-  """Its features are the logits."""
-  job = tmp_path / 'job'
-  succeeded(run_here(*flags(data_dir, job, network='outside_parts:AllConvolutions')))
-  exported = succeeded(run_here('--job-dir', job, '--mode', 'export'))
-  signatures = tf.saved_model.load(exported['saved_model']).signatures
-  images = tf.constant(np.random.default_rng(0).integers(0, 256, [5, 32, 32, 3], np.uint8))
-  features = signatures['features'](images=images)['features'].numpy()
-  probabilities = signatures['serving_default'](images=images)['probabilities'].numpy()
-  np.testing.assert_allclose(tf.nn.softmax(features), probabilities, atol=1e-5)
-
-
-def test_an_operation_that_onnx_lacks_is_refused(run_here, data_dir, tmp_path):
-  pytest.importorskip('tf2onnx')
-  job = tmp_path / 'job'
-  succeeded(run_here(*flags(data_dir, job, '--mode', 'train', network='outside_parts:digamma')))
-  said = outcome.refused(run_here('--job-dir', job, '--mode', 'export', '--format', 'onnx'))
-  assert said.startswith('error: --format onnx cannot hold this network (')
-  assert said.endswith('; use --format saved_model')
-  assert not (job / 'export').exists()
-
-
 def test_an_option_of_the_program_is_no_family_s(run_here, data_dir, tmp_path):
   place = 'outside_parts:TakenOption'
   code, said = refused(run_here, data_dir, tmp_path, network=place)
   assert code == 2
-  assert f'--network {place} has an option ' in said
-  assert 'a name that is taken' in said
-  assert not (tmp_path / 'job').exists()
+  assert f'--network {place} has an option with a name that is taken' in said
 
 
-def test_an_option_may_have_the_name_of_another_family_s(run_here, data_dir, tmp_path):
-  """Of the other families it stands alone: a wrong flag is named, and help shows only its own."""
+def test_an_option_may_have_the_name_of_another_family_s(run_here):
+  """Of the other families it stands alone: help shows only its own."""
   place = 'outside_parts:SharedOption'
-  code, said = refused(run_here, data_dir, tmp_path, '--widht', 8, network=place)
-  assert code == 2
-  assert 'unrecognized arguments: --widht 8' in said
   shown = run_here('--network', place, '--help').stdout
   assert f'--network {place}: a family outside of the program' in shown
   assert '--widths' in shown
@@ -205,10 +149,8 @@ def test_an_option_may_have_the_name_of_another_family_s(run_here, data_dir, tmp
     ('outside_parts:keras_batch_norm', 'in evaluation, which is missing in tra'),
     ('outside_parts:layer_with_regularizer', 'to the losses'),
     ('outside_parts:fails_in_evaluation', "fails: KeyError: 'no such branch' ("),
-    ('outside_parts:wrong_shape_in_evaluation', 'returns (None, 9); it must return logits'),
     ('outside_parts:NoDataclass', 'is no dataclass'),
     ('outside_parts:FailingCheck', "FailingCheck fails: KeyError: 'no such option' ("),
-    ('outside_parts:no_parameters', 'fails: TypeError'),
     ('outside_parts:gone', "has no attribute 'gone'"),
     ('gone_module:net', "cannot be imported: ModuleNotFoundError: No module named 'gone_module'"),
   ],
@@ -234,18 +176,6 @@ def test_an_operation_that_fails_is_named(run_here, data_dir, tmp_path, network,
   code, said = refused(run_here, data_dir, tmp_path, *more, network=network)
   assert code == 1
   assert re.match(f'error: --network {network} fails at {says}', said)
-
-
-def test_an_operation_that_fails_in_prediction_is_named(run_here, data_dir, tmp_path):
-  job, more = tmp_path / 'job', ['--mode', 'train', '--train-steps', 1]
-  succeeded(run_here(*flags(data_dir, job, *more, network='outside_parts:needs_16_images')))
-  says = 'outside_parts:needs_16_images fails at network/Reshape: Input to reshape is a tensor'
-  predict = ['--job-dir', job, '--mode', 'predict', '--images']
-  result = run_here(*predict, os.path.join(os.path.dirname(OWN), 'hostile', 'grey.png'))
-  assert result.returncode == 1
-  assert result.stderr.splitlines()[-1].startswith(f'error: --network {says}')
-  with pytest.raises(cifar10.NetworkError, match=says):
-    cifar10.predict(job, np.zeros([3, 32, 32, 3], np.uint8))
 
 
 @pytest.mark.parametrize(
@@ -281,18 +211,6 @@ def test_a_counter_is_written_averaged_and_begun_anew(run_here, data_dir, tmp_pa
   on = tmp_path / 'on'
   succeeded(run_here(*flags(data_dir, on, *more, network='outside_parts:counts')))
   assert tf.train.load_checkpoint(str(on)).get_tensor('network/seen') == 4
-
-
-def test_a_dropout_by_the_step_is_repeated(run_here, data_dir, tmp_path):
-  network = 'outside_parts:dropout_by_step'
-  values = []
-  for job, steps in (('once', [4]), ('twice', [2, 4])):
-    for last in steps:
-      more = ['--mode', 'train', '--train-steps', last]
-      succeeded(run_here(*flags(data_dir, tmp_path / job, *more, network=network)))
-    reader = tf.train.load_checkpoint(str(tmp_path / job))
-    values.append(reader.get_tensor('network/weights'))
-  np.testing.assert_array_equal(*values)
 
 
 def test_variables_of_values_are_float32_and_start_warm(run_here, data_dir, tmp_path):
@@ -335,12 +253,9 @@ def test_a_network_with_other_variables_loses_no_checkpoint(
   succeeded(run_here(*flags(data_dir, job, *steps, network=small)))
   kept = {path: path.read_bytes() for path in [job / 'checkpoint', *job.glob('model*')]}
   monkeypatch.setattr('outside_parts.no_variable', functools.partial(dense, width=5))
-  for last in (4, 6):  # Without a step to make, and with some.
-    says = outcome.refused(run_here(*flags(data_dir, job, '--train-steps', last, network=small)))
-    assert f'{job}/model.ckpt-4 does not fit' in says
-    assert '/width' in says
+  says = outcome.refused(run_here(*flags(data_dir, job, '--train-steps', 6, network=small)))
+  assert f'{job}/model.ckpt-4 does not fit' in says
   assert {path: path.read_bytes() for path in kept} == kept
-  assert not (job / 'damaged').exists()
   monkeypatch.setattr('outside_parts.no_variable', dense)
   result = run_here(*flags(data_dir, job, '--train-steps', 6, network=small))
   assert succeeded(result)['global_step'] == 6

@@ -97,14 +97,6 @@ def as_words(options):
   return [f'--{name.replace("_", "-")}={",".join(map(str, v))}' for name, v in given.items()]
 
 
-@pytest.mark.parametrize('options', [{'synthetic': 0}, {'images': 'photos', 'split': (0.5, 0.1)}])
-def test_what_the_generator_refuses_is_an_input_error(options, tmp_path, run_here):
-  words = as_words({'data_dir': tmp_path / 'data', **options})
-  with pytest.raises(cifar10.InputError) as error:
-    cifar10.convert(tmp_path / 'data', **options)
-  assert run_here(*words, command=generate_cifar10_tfrecords).stderr == f'error: {error.value}\n'
-
-
 def test_convert_makes_what_the_generator_makes(tmp_path, run_here):
   made = cifar10.convert(tmp_path / 'here', synthetic=20, seed=3)
   assert made['examples'] == {'train': 80, 'validation': 20, 'eval': 20}

@@ -27,15 +27,15 @@ EVALUATION_BAR = re.compile(
 )
 
 
-@pytest.fixture(scope='module')
-def screens(data_dir, tmp_path_factory):
+@pytest.fixture
+def screens(data_dir, tmp_path):
   """What a terminal showed during a training with two evaluations on the way; the last is empty."""
   terminal, its_end = pty.openpty()
   fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack('HHHH', LINES, COLUMNS, 0, 0))
   flags = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 16]
   flags += ['--train-steps', STEPS, '--eval-every-steps', STEPS // 2]
-  job = str(tmp_path_factory.mktemp('job'))
-  words = ['cifar10_main.py', '--data-dir', data_dir, '--job-dir', job, *map(str, flags)]
+  flags += ['--data-dir', data_dir, '--job-dir', tmp_path]
+  words = ['cifar10_main.py', *map(str, flags)]
   training = subprocess.Popen(
     [sys.executable, *words], cwd=ROOT, stderr=its_end, stdout=subprocess.DEVNULL
   )
@@ -65,24 +65,17 @@ def _shown(terminal):
     yield [line.rstrip() for line in screen.display]
 
 
-def test_a_bar_tells_how_training_comes_along(screens):
+def test_bars_tell_how_training_comes_along_and_go(screens):
   lines = itertools.chain.from_iterable(screens)
   epochs = [float(match[1]) for line in lines if (match := BAR.fullmatch(line))]
   assert epochs
   assert epochs == sorted(epochs)
   assert 0 < epochs[-1] <= STEPS * 8 / 256  # 8 of 256 images a step.
-
-
-def test_evaluations_have_a_bar_below(screens):
   seen = set()
   for above, line in itertools.chain.from_iterable(map(itertools.pairwise, screens)):
     if match := EVALUATION_BAR.fullmatch(line):
       seen.add((match[1], bool(BAR.fullmatch(above))))
-  assert ('validation', True) in seen
-  assert ('eval', False) in seen  # Training is over then.
-
-
-def test_lines_of_the_log_stay_and_bars_go(screens):
-  lines = '\n'.join(filter(None, screens[-1]))
-  assert re.findall(r'evaluated at step (\d+)', lines) == ['200', '400', '400']
-  assert '%|' not in lines
+  assert {('validation', True), ('eval', False)} <= seen  # Training is over before the last one.
+  left = '\n'.join(filter(None, screens[-1]))
+  assert re.findall(r'evaluated at step (\d+)', left) == ['200', '400', '400']
+  assert '%|' not in left

@@ -103,15 +103,9 @@ def test_what_fits_a_cluster_is_accepted():
   tf_config.check_options(HParams(), options, SERVED)
 
 
-@pytest.mark.parametrize('kind', ['pipe', 'link', 'folder'])
-def test_what_a_file_would_replace_is_no_out(tmp_path, kind):
+def test_what_a_file_would_replace_is_no_out(tmp_path):
   """As /dev/stdout, which root could replace."""
   path = tmp_path / 'page.html'
-  if kind == 'pipe':
-    os.mkfifo(path)
-  elif kind == 'link':
-    path.symlink_to(tmp_path / 'nowhere')
-  else:
-    path.mkdir()
+  os.mkfifo(path)
   with pytest.raises(InputError, match=f'--out {path} is a folder, a link or a device'):
     plan.check_out(str(path))

@@ -113,14 +113,8 @@ JOBS = [
       'log_device_placement': True,
     },
     BASE,
-    {
-      'kept',
-      'best',
-      'heard',
-      'progress',
-      'profile',
-    }
-    | {'intra threads', 'inter threads', 'logs devices'},
+    {'kept', 'best', 'heard', 'progress', 'profile', 'intra threads', 'inter threads'}
+    | {'logs devices'},
   ),
   (
     {
@@ -131,16 +125,8 @@ JOBS = [
       'num_workers': 2,  # said
     },
     BASE,
-    {
-      'last evaluation',
-      'splits',
-      'evaluations',
-      'saves',
-      'kept',
-      'devices',
-      'deterministic',
-      'said',
-    },
+    {'last evaluation', 'splits', 'evaluations', 'saves', 'kept', 'devices', 'deterministic'}
+    | {'said'},
   ),
   (
     {'eval_every_steps': 4, 'subset': 'eval'},  # splits: on the way, too; and none is chosen by it

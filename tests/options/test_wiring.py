@@ -204,13 +204,10 @@ ROWS += [
   ({'first_bias_steps': 1}, FASTNET, {'second step'}),
 ]
 WRN = {**BASE, 'network': 'wrn', 'wrn_depth': 10, 'wrn_widen_factor': 1}
+VGG = {**BASE, 'network': 'vgg', 'vgg_layers': 11}
 ROWS += [
   pytest.param({'wrn_depth': 16}, WRN, SHAPES, marks=pytest.mark.long),
   ({'wrn_widen_factor': 2}, WRN, SHAPES),
-  # One more operation in training, by whose number later ones' seeds are drawn.
-]
-VGG = {**BASE, 'network': 'vgg', 'vgg_layers': 11}
-ROWS += [
   pytest.param({'vgg_layers': 13}, VGG, SHAPES, marks=pytest.mark.long),
 ]
 

@@ -16,8 +16,6 @@ import cifar10
 from cifar10.core.option import option
 from model_base import FamilyNetwork
 
-NOT_A_NETWORK = 3
-
 
 def net(images, is_training, num_classes):
   """A convolution with batch norm, and a dense layer."""
@@ -102,27 +100,9 @@ def fails_in_evaluation(images, is_training, num_classes):
   return counts(images, is_training, num_classes)
 
 
-def wrong_shape_in_evaluation(images, is_training, num_classes):
-  return counts(images, is_training, num_classes)[:, : None if is_training else -1]
-
-
 def needs_16_images(images, is_training, num_classes):
   rows = tf.reshape(images, [16, 32, 32, 3])
   return counts(rows, is_training, num_classes)
-
-
-def dropout_by_step(images, is_training, num_classes):
-  """As docs/training.md has it."""
-  step = tf.cast(tf.compat.v1.train.get_or_create_global_step(), tf.int64)
-  x = images
-  x = tf.nn.experimental.stateless_dropout(x, 0.5, seed=[1, step]) if is_training else x
-  return counts(x, is_training, num_classes)
-
-
-def digamma(images, is_training, num_classes):
-  """Has an operation that ONNX lacks."""
-  x = tf.math.digamma(2 + tf.reduce_mean(tf.cast(images, tf.float32) ** 2, [1, 2]))
-  return tf.matmul(x, tf.compat.v1.get_variable('weights', [3, num_classes]))
 
 
 def layer_with_regularizer(images, is_training, num_classes):
@@ -130,22 +110,9 @@ def layer_with_regularizer(images, is_training, num_classes):
   return tf.compat.v1.layers.dense(x, num_classes, kernel_regularizer=tf.nn.l2_loss)
 
 
-def looks_up(images, is_training, num_classes):
-  """Has a table, which no checkpoint holds; the weights are 0.5 times 2."""
-  pairs = tf.lookup.KeyValueTensorInitializer([0, 1], [1.0, 2.0])
-  factor = tf.lookup.StaticHashTable(pairs, 0.0).lookup(tf.constant(1))
-  x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
-  half = tf.constant_initializer(0.5)
-  return factor * tf.matmul(x, tf.compat.v1.get_variable('w', [3, num_classes], initializer=half))
-
-
 def calls_python(images, is_training, num_classes):
   twice = tf.numpy_function(lambda given: 2 * given, [tf.cast(images, tf.float32)], tf.float32)
-  return digamma(tf.ensure_shape(twice, images.shape), is_training, num_classes)
-
-
-def no_parameters():
-  return None
+  return counts(tf.ensure_shape(twice, images.shape), is_training, num_classes)
 
 
 class _Linear(FamilyNetwork):
@@ -173,11 +140,6 @@ class _AllConvolutions(FamilyNetwork):
     return self._global_avg_pool(self._conv(self._input(images), 3, self._num_classes, 4))
 
 
-@dataclasses.dataclass(frozen=True)
-class AllConvolutions(Outside):
-  NETWORK: ClassVar[type] = _AllConvolutions
-
-
 class _NotFinite(_AllConvolutions):
   def forward_pass(self, images):
     return tf.debugging.check_numerics(super().forward_pass(images) / 0.0, 'bad')
@@ -189,12 +151,7 @@ class NotFinite(Outside):
 
 
 class NoDataclass(cifar10.Family):
-  NAME: ClassVar[str] = 'outside'
-  TITLE: ClassVar[str] = 'a family without options'
   NETWORK: ClassVar[type] = _AllConvolutions
-
-  def describe(self):
-    return 'NoDataclass'
 
 
 @dataclasses.dataclass(frozen=True)
