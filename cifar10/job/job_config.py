@@ -124,8 +124,8 @@ def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any],
   also have options of other families, which had no effect.
   """
   network = config.get('network', families.DEFAULT)
+  family = [families.find(network)] if families.is_known(network) else []
   try:
-    family = [families.find(network)] if families.is_known(network) else []
     known = dict(from_json((HParams, Augmentation, *family), config))
     return all_values(from_values({'network': network, **known})), set(known)
   except InputError as error:
