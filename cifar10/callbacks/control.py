@@ -70,7 +70,7 @@ class Control(Callback):
       reason = reason or StopReason(stop_record.BY_CONTROL, f'stopped by control at {at}')
       if not stop_record.holds(reason, run.options):  # It waited while nobody trained.
         raise InputError(f'{reason.message}: that no longer holds')
-      run.stop_request.request(reason)
+      run.stop(reason.message, reason.name, reason.value)
       return f'training ends after {at}'
     if command.verb == 'go-on':
       raise InputError('go-on: this job trains; when it has ended early, that lifts its end')

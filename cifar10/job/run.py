@@ -17,9 +17,10 @@ from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core import devices
 from cifar10.core.errors import InputError
+from cifar10.core.logs import log
 from cifar10.data.manifest import DatasetInfo
 from cifar10.job import control_requests, job_config, metrics_log, stop_record, variable_files
-from cifar10.job.stop_record import StopReason, StopRequest
+from cifar10.job.stop_record import StopReason
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 
@@ -45,7 +46,7 @@ class Run:
   placement: Placement  # the devices of towers and variables
   # Name and maker of each callback of the user's own.
   own_callbacks: Sequence[tuple[str, Callable[['Run'], Any]]] = ()
-  stop_request: StopRequest = dataclasses.field(default_factory=StopRequest)
+  stop_reason: StopReason | None = None  # why training is to end after this step
   # In training only:
   examples_per_epoch: int = 0
   evaluates: bool = False  # whether this process evaluates on the way
@@ -120,7 +121,9 @@ class Run:
     of early stopping, `name` is its name and `value` what has reached the limit.
     """
     reason = StopReason(name, message, value)
-    self.stop_request.request(reason)
+    if self.stop_reason is None:  # The first reason counts.
+      self.stop_reason = reason
+      log.info('ending: %s', message)
     if not self.is_chief:  # An evaluator asks it, again each time: it may have been killed.
       control_requests.request(self.job_dir, 'stop', reason)
 

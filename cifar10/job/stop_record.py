@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from cifar10.core import files
 from cifar10.core.errors import InputError
-from cifar10.core.logs import log
 from cifar10.options.run_options import RunOptions
 
 NAME = 'ended.json'
@@ -26,19 +25,6 @@ class StopReason(NamedTuple):
   name: str  # BY_CONTROL, BY_CALLBACK or one of LIMITS
   message: str
   value: float = 0.0  # the value that reached the limit
-
-
-class StopRequest:
-  """Requests that this process's training stops after the current step."""
-
-  def __init__(self) -> None:
-    self.reason: StopReason | None = None
-
-  def request(self, reason: StopReason) -> None:
-    """Asks training to stop; the first reason counts."""
-    if self.reason is None:
-      self.reason = reason
-      log.info('ending: %s', reason.message)
 
 
 def write(job_dir: str, reason: StopReason, step: int) -> None:

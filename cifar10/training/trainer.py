@@ -127,7 +127,7 @@ class JobEstimator(tf_estimator.Estimator):
     # The meter and the callbacks precede the saver, so that on_step_end runs before a save. The
     # control hooks, which end training, come after all that may request an end.
     hooks = [*self._callbacks, *savers, self._task_hook]
-    return run.role.with_control(hooks, lambda: bool(run.stop_request.reason))
+    return run.role.with_control(hooks, lambda: bool(run.stop_reason))
 
   def _saver(self) -> checkpoint_saver.SaveHook:
     options, role = self._run.options, self._run.role
@@ -166,7 +166,7 @@ class JobEstimator(tf_estimator.Estimator):
   def _end(self) -> str:
     """Calls callbacks, records an early end, releases the servers; returns the reason."""
     run, step = self._run, self._run.step
-    reason = run.stop_request.reason
+    reason = run.stop_reason
     run.monitor.closed = True
     if run.is_chief:  # A finished job made no step; a synchronous chief's last batch no update.
       step = checkpoints.latest_step(run.job_dir)
@@ -294,10 +294,10 @@ class _TaskHook(tf.compat.v1.train.SessionRunHook):
 def tell_of_error(error: BaseException, run: Run, callbacks: Sequence[Callback]) -> None:
   """Tells callbacks of an end by an error or a signal; raises InputError for a user's mistake."""
   if isinstance(error, Terminated):  # It came while a checkpoint was evaluated.
-    if run.is_chief and run.stop_request.reason:
+    if run.is_chief and run.stop_reason:
       with contextlib.suppress(OSError):
         last_step = checkpoints.latest_step(run.job_dir)
-        stop_record.write(run.job_dir, run.stop_request.reason, last_step)
+        stop_record.write(run.job_dir, run.stop_reason, last_step)
     _tell_all(callbacks, *_why_stopped(run), run.step)
   elif isinstance(error, KeyboardInterrupt):  # The second Ctrl-C, for which nothing is saved.
     _tell_all(callbacks, 'SIGINT', 'SIGINT came twice', run.step)

@@ -88,23 +88,23 @@ def hear(run, *accuracies, split='validation', on_the_way=True):
 def test_evaluations_end_it(run, options, before, last, reason):
   process = run(**options)
   hear(process, *before)
-  assert process.stop_request.reason is None
+  assert process.stop_reason is None
   hear(process, last)
-  assert process.stop_request.reason[::2] == reason
+  assert process.stop_reason[::2] == reason
 
 
 @pytest.mark.parametrize(('split', 'on_the_way'), [('eval', True), ('validation', False)])
 def test_the_test_set_and_the_final_evaluation_end_nothing(run, split, on_the_way):
   process = run(stop_at_accuracy=0.1, stop_without_gain=1)
   hear(process, 0.9, 0.9, split=split, on_the_way=on_the_way)
-  assert process.stop_request.reason is None
+  assert process.stop_reason is None
 
 
 @pytest.mark.parametrize(('minutes', 'ends'), [(1.9, False), (2.0, True)])
 def test_minutes_end_it(run, minutes, ends):
   process = run(max_minutes=2.0, minutes=minutes)
   validation.EarlyStopping(process).on_step_end(Step(1, {}))
-  assert bool(process.stop_request.reason) == ends
+  assert bool(process.stop_reason) == ends
 
 
 def test_an_evaluator_asks_the_chief_until_it_has_ended(run, tmp_path):

@@ -1,6 +1,5 @@
 """Whole jobs, as processes: train, resume, evaluate, predict, export, TensorBoard."""
 
-import dataclasses
 import errno
 import json
 import os
@@ -239,13 +238,11 @@ def test_an_evaluation_counts_when_the_best_are_kept(run_here, data_dir, tmp_pat
 
 def test_a_signal_after_a_stop_does_not_lift_it(tmp_path, monkeypatch):
   """As while the last checkpoint is evaluated: the job has ended, whatever the signal says."""
-  stop_request = stop_record.StopRequest()
-  stop_request.request(stop_record.StopReason('control', 'stopped by control at step 3'))
-  options = RunOptions(str(tmp_path), str(tmp_path), num_gpus=0)
-  run = dataclasses.replace(job_run.begin(from_values({}), options), stop_request=stop_request)
+  run = job_run.begin(from_values({}), RunOptions(str(tmp_path), str(tmp_path), num_gpus=0))
+  run.stop('stopped by control at step 3', 'control')
   monkeypatch.setattr(checkpoints, 'latest_step', lambda job_dir: 3)
   trainer.tell_of_error(Terminated(), run, [])
-  assert stop_record.read(str(tmp_path)) == (stop_request.reason, 3)
+  assert stop_record.read(str(tmp_path)) == (run.stop_reason, 3)
 
 
 def test_a_last_evaluation_with_other_options_is_recorded_once(job, run_here, data_dir, tmp_path):
