@@ -1,114 +1,57 @@
 """Transfer learning: a new head on the trunk of an exported network, in TensorFlow 2 and Keras.
 
-  python cifar10_main.py --job-dir job-cifar100 --mode export --format keras
-  python docs/transfer_eager.py --model job-cifar100/export/1795362711.keras --data-dir data
+  python docs/transfer_eager.py job-cifar100/export data transfer
 
-This file imports nothing of the project: copy from it what you need.
+Imports nothing of the project: copy from it what you need. docs/exports.md says what it does.
 """
 
-import argparse
 import glob
 import json
-import os
+import sys
 
 import tensorflow as tf
 
 keras = tf.keras
+exports, data_dir, out = sys.argv[1:]
 
 
-def read(data_dir, split, batch_size, *, shuffle=False):
-  """Returns batches of images uint8 [n, 32, 32, 3] and labels int64 [n] of DIR/SPLIT.tfrecords."""
-  description = {
-    'image': tf.io.FixedLenFeature([], tf.string),  # 3,072 bytes: planes R, G, B, rows of 32.
-    'label': tf.io.FixedLenFeature([], tf.int64),
-  }
+def read(split):
+  """Shuffled batches of images uint8 [n, 32, 32, 3] and labels int64 [n]."""
+  strings, number = tf.io.FixedLenFeature([], tf.string), tf.io.FixedLenFeature([], tf.int64)
 
   def parse(serialized):
-    record = tf.io.parse_example(serialized, description)
+    record = tf.io.parse_example(serialized, {'image': strings, 'label': number})
     planes = tf.reshape(tf.io.decode_raw(record['image'], tf.uint8), [-1, 3, 32, 32])
     return tf.transpose(planes, [0, 2, 3, 1]), record['label']
 
-  records = tf.data.TFRecordDataset(os.path.join(data_dir, f'{split}.tfrecords'))
-  if shuffle:
-    records = records.shuffle(50_000)
-  return records.batch(batch_size).map(parse).prefetch(tf.data.AUTOTUNE)
+  records = tf.data.TFRecordDataset(f'{data_dir}/{split}.tfrecords')
+  return records.shuffle(50_000).batch(64).map(parse).prefetch(tf.data.AUTOTUNE)
 
 
-def split_network(path):
-  """Returns the network's trunk, images to features, and its head, features to classes."""
-  network = keras.models.load_model(path)
-  features = network.get_layer('features').output
-  return keras.Model(network.input, features), keras.Model(features, network.output)
+def train(model, optimizer):
+  """Trains the network -> its accuracy on the test set."""
+  model.compile(optimizer, 'sparse_categorical_crossentropy', metrics=['accuracy'])
+  model.fit(read('train'), epochs=5, verbose=0)
+  return model.evaluate(read('eval'), verbose=0)[1]
 
 
-def train_head(trunk, head, data, epochs):
-  """Trains the head with `fit` on a frozen trunk; returns the whole network."""
-  trunk.trainable = False
-  images = keras.Input([32, 32, 3], dtype='uint8')
-  # training=False: batch norm uses its moving averages. With the batch's statistics, which update
-  # the averages, a trunk would change though none of its weights is trained.
-  model = keras.Model(images, head(trunk(images, training=False)))
-  loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-  model.compile(keras.optimizers.Adam(0.01), loss, metrics=['accuracy'])
-  model.fit(data, epochs=epochs, verbose=0)
-  return model
+network = keras.models.load_model(max(glob.glob(f'{exports}/*.keras')))  # The newest.
+features = network.get_layer('features').output
+trunk, old_head = keras.Model(network.input, features), keras.Model(features, network.output)
+new_head = keras.Sequential([keras.layers.Dense(10, 'softmax')])
+images = keras.Input([32, 32, 3], dtype='uint8')
+# training=False: batch norm uses its moving averages. With the batch's statistics, which update
+# the averages, a trunk would change though none of its weights is trained.
+passed = trunk(images, training=False)
+trunk.trainable = False
+frozen = train(keras.Model(images, new_head(passed)), keras.optimizers.Adam(0.01))
+tf.io.gfile.makedirs(out)
+two_heads = {'old': old_head(passed), 'new': new_head(passed)}  # Of one pass through the trunk.
+keras.Model(images, two_heads).save(f'{out}/two-heads.keras')
+trunk.save(f'{out}/trunk.keras')
 
-
-def train_all(trunk, head, data, epochs):
-  """Trains trunk and head in a custom loop, with batch norm in training mode."""
-  trunk.trainable = True
-  variables = trunk.trainable_variables + head.trainable_variables
-  optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
-  optimizer.build(variables)
-  loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-  @tf.function
-  def step(images, labels):
-    with tf.GradientTape() as tape:
-      loss = loss_of(labels, head(trunk(images, training=True), training=True))
-    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
-    return loss
-
-  for _ in range(epochs):
-    for images, labels in data:
-      step(images, labels)
-
-
-def main():
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument('--model', required=True, help='exported .keras file, or a folder of them')
-  parser.add_argument('--data-dir', required=True, help='record files of the new classes')
-  parser.add_argument('--out', default='transfer', help='folder to write to')
-  parser.add_argument('--classes', type=int, default=10)
-  parser.add_argument('--batch-size', type=int, default=128)
-  parser.add_argument('--epochs', type=int, default=5, help='epochs of each of the two trainings')
-  flags = parser.parse_args()
-  path = flags.model
-  if os.path.isdir(path):
-    path = max(glob.glob(os.path.join(path, '*.keras')))
-  training = read(flags.data_dir, 'train', flags.batch_size, shuffle=True)
-  test = read(flags.data_dir, 'eval', flags.batch_size)
-
-  trunk, old_head = split_network(path)
-  new_head = keras.Sequential([keras.layers.Dense(flags.classes)])  # Returns logits.
-  model = train_head(trunk, new_head, training, flags.epochs)
-  results = {'frozen_trunk': model.evaluate(test, verbose=0)[1]}
-
-  # One trunk, two heads: the images pass through the trunk once. The trunk is also saved alone, for
-  # other heads.
-  images = keras.Input([32, 32, 3], dtype='uint8')
-  features = trunk(images, training=False)
-  two_heads = keras.Model(images, {'old': old_head(features), 'new': new_head(features)})
-  os.makedirs(flags.out, exist_ok=True)
-  two_heads.save(os.path.join(flags.out, 'two-heads.keras'))
-  trunk.save(os.path.join(flags.out, 'trunk.keras'))
-
-  # The trunk is trained with the new head from here on: the old head does not fit it any more.
-  train_all(trunk, new_head, training, flags.epochs)
-  results['whole_network'] = model.evaluate(test, verbose=0)[1]
-  model.save(os.path.join(flags.out, 'network.keras'))
-  print(json.dumps({'model': path, 'accuracy': results, 'out': flags.out}))
-
-
-if __name__ == '__main__':
-  main()
+trunk.trainable = True  # From here on the old head does not fit it any more.
+whole = keras.Model(images, new_head(trunk(images)))
+thawed = train(whole, keras.optimizers.SGD(0.01, momentum=0.9))
+whole.save(f'{out}/network.keras')
+print(json.dumps({'accuracy': {'frozen_trunk': frozen, 'whole_network': thawed}}))

@@ -1,7 +1,4 @@
-"""What the documents say holds: commands run, links lead somewhere, what they name is there.
-
-The documents are README.md, CONTRIBUTING.md and docs/*.md.
-"""
+"""What README.md, CONTRIBUTING.md and docs/*.md say holds: commands, links, names, defaults."""
 
 import functools
 import glob
@@ -19,6 +16,10 @@ import pytest
 import structure
 import tensorflow as tf
 from checkout import ROOT
+
+from cifar10.options.hparams import from_values
+from cifar10.options.run_options import RunOptions
+from cifar10.training import schedules
 
 MOST_LINES, LONGEST_LINE = 130, 120  # Of the README.
 # What users write, what the old program had, and what is at an earlier commit.
@@ -57,22 +58,17 @@ def small(words):
   """The command with flags added that make it short: an appended flag wins over an earlier one."""
   if words[1] == 'generate_cifar10_tfrecords.py':
     return words if '--images' in words else [*words, '--synthetic', '40']
-  trains = words[1] == 'cifar10_main.py' or 'cifar10.local_cluster' in words
-  if trains and '--mode' not in words:
-    if '--train-epochs' in words:
-      at = words.index('--train-epochs')
-      words = words[:at] + words[at + 2 :]
-    few_steps = ['--train-steps', '2', '--train-batch-size', '16']
-    few_steps += ['--profile-steps', '1:2'] if '--profile-steps' in words else []
-    return [*words, *small_network(words), *few_steps]
-  return words
-
-
-def small_network(words):
-  """Flags that make the network of a training command small."""
+  if '--mode' in words or not {'cifar10_main.py', 'cifar10.local_cluster'} & {*words}:
+    return words
+  if '--train-epochs' in words:
+    at = words.index('--train-epochs')
+    words = words[:at] + words[at + 2 :]
+  words = [*words, '--train-steps', '2', '--train-batch-size', '16']
+  if '--profile-steps' in words:
+    words += ['--profile-steps', '1:2']
   if any(word.startswith('fast') for word in words):
-    return ['--widths', '24,32,32']
-  return [] if '--network' in words else ['--num-layers', '8']
+    return [*words, '--widths', '24,32,32']
+  return words if '--network' in words else [*words, '--num-layers', '8']
 
 
 def free_ports(words):
@@ -163,11 +159,6 @@ def headings(path):
   return [re.sub(r'[^\w -]', '', title.lower()).replace(' ', '-') for title in titles]
 
 
-def test_the_architecture_names_every_file():
-  page = checkout.read(structure.PAGE)
-  assert structure.documented(page) == page, 'run make docs'
-
-
 def unknown(pattern, known):
   """What the lines of the pages name as code, by the pattern's group, and nobody knows."""
   for path, text in documents().items():
@@ -196,8 +187,8 @@ def test_modules_and_names_that_the_pages_name_are_there():
       names.append(name)
     return re.search(rf'\b{names[-1]}\b', checkout.read(modules[module]))
 
-  lost = unknown(r'(?<![\w/.-])(cifar10(?!\.json|\.lock)(?:\.\w+)+)', is_there)
-  assert list(lost) == []
+  pattern = r'(?<![\w/.-])((?:cifar10(?!\.json|\.lock)|model_base(?!\.py))(?:\.\w+)+)'
+  assert list(unknown(pattern, is_there)) == []
 
 
 def test_flags_that_the_pages_name_are_there():
@@ -208,6 +199,42 @@ def test_flags_that_the_pages_name_are_there():
       known |= set(re.findall(r"'(--[a-z][a-z-]*)'", checkout.read(path)))
   known |= set(OTHER_FLAGS.split())
   assert list(unknown(r'(?<![\w-])(--[a-z][a-z-]+)', known.__contains__)) == []
+
+
+def rows(title):
+  """The cells of the first table of a section of docs/migration.md."""
+  section = checkout.read('docs/migration.md').partition(f'## {title}\n')[2].partition('\n## ')[0]
+  lines = [line for line in section.splitlines() if line.startswith('|')][2:]
+  return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
+
+
+def test_old_flags_are_there_with_these_defaults():
+  given = (from_values({}), from_values({}).family, RunOptions(job_dir='job'))
+  table, compared = checkout.read('docs/flags.md'), 0
+  for flags, _, now, _ in rows('The flags'):
+    for flag in re.findall(r'`(--[a-z-]+)`', flags):
+      assert f'| `{flag}` |' in table
+      name = flag[2:].replace('-', '_')
+      if number := re.match(r'[0-9][0-9,.]*(e-?\d+)?', now):
+        [value] = [getattr(options, name) for options in given if hasattr(options, name)]
+        assert value == float(number[0].rstrip(',.').replace(',', ''))
+        compared += 1
+  assert compared >= 10
+
+
+def test_the_learning_rate_drops_at_these_steps():
+  """82 x 40,000 / 128 = 25,625; 123 x 40,000 / 128 = 38,437.5; 300 x 40,000 / 128 = 93,750.
+
+  Then: 45,000 // 128 = 351 batches an epoch; 82 x 351 = 28,782 and so on.
+  """
+  epochs = from_values({}).lr_boundaries_epochs
+  steps = [(45_000 // 128 * each, schedules.steps_of(each, 40_000, 128)) for each in epochs]
+  said = [
+    tuple(int(re.search(r'step (\d[\d,]*\d)', cell)[1].replace(',', '')) for cell in row[1:])
+    for row in rows('What `--recipe classic` changes')
+    if 'drop' in row[0] and re.match(r'step [\d,]+', row[1])
+  ]
+  assert said == steps
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,79 @@
+"""The code in docs/ runs: the blocks of python.md, in order, and the two examples to copy from."""
+
+import os
+import re
+import sys
+
+import checkout
+import numpy as np
+import pytest
+import tensorflow as tf
+from outcome import events, succeeded
+from random_checkpoint import IMAGES, save
+
+from cifar10.data.manifest import CIFAR10
+from cifar10.exporters import freeze_graph, keras_file
+from cifar10.options.hparams import from_values
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_block_of_the_python_page_runs(data_dir, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, 'path', [*sys.path, str(tmp_path)])
+  (tmp_path / 'data').symlink_to(data_dir)
+  (tmp_path / 'docs').symlink_to(os.path.join(checkout.ROOT, 'docs'))
+  names = {}
+  for block in re.findall(r'```python\n(.*?)```', checkout.read('docs/python.md'), re.S):
+    fewer = re.sub(r'train_steps=\d+', 'train_steps=4, train_batch_size=16', block)
+    code = re.sub(r'eval_every_steps=\d+', 'eval_every_steps=1', fewer)
+    if file := re.match(r'# (\w+\.py)\n', code):
+      (tmp_path / file[1]).write_text(code)
+    else:
+      exec(compile(code, 'docs/python.md', 'exec'), names)
+  assert [step for step, _ in names['curve']] == [1, 2, 3, 4]
+  assert names['probabilities'].shape == (3, 10)
+  np.testing.assert_allclose(names['probabilities'].sum(1), 1, rtol=1e-5)
+  assert [event['step'] for event in events('job-tiny', 'end')] == [4]
+  assert len(names['table']) == 70
+
+
+def test_transfer_to_one_trunk_with_two_heads_and_the_whole(data_dir, tmp_path):
+  hparams = from_values({'num_layers': 8, 'batch_norm_decay': 0.9})
+  checkpoint, (probabilities, features) = save(hparams)
+  made = freeze_graph.freeze(hparams, CIFAR10, checkpoint)
+  keras_file.write(str(tmp_path / '1.keras'), made, {})
+  script = checkout.read('docs/transfer_eager.py').replace('batch(64)', 'batch(16)')
+  # In a folder where nothing of the project is.
+  ran = checkout.python('-c', script, tmp_path, data_dir, 'transfer', cwd=tmp_path)
+  accuracy = succeeded(ran)['accuracy']
+  assert set(accuracy) == {'frozen_trunk', 'whole_network'}
+  assert accuracy['whole_network'] > 0.2  # Of ten classes: seven of the 70 images by chance.
+
+  def load(name):
+    return tf.keras.models.load_model(tmp_path / 'transfer' / name)
+
+  # The published trunk is the exported one, its batch norms' averages, too.
+  np.testing.assert_allclose(load('trunk.keras')(IMAGES), features, rtol=1e-4, atol=1e-4)
+  answers = load('two-heads.keras')(IMAGES)
+  np.testing.assert_allclose(answers['old'], probabilities, atol=1e-5)
+  assert answers['new'].shape == (4, 10)
+  # Unfrozen, batch norm learned, too.
+  before, after = load('trunk.keras'), load('network.keras').get_layer(load('trunk.keras').name)
+  for old, new in zip(before.get_weights(), after.get_weights()):
+    assert not np.array_equal(old, new)
+
+
+def test_what_litert_says_is_what_an_evaluation_says(run_here, data_dir, tmp_path):
+  small = ['--num-layers', 8, '--train-batch-size', 16, '--batch-norm-decay', 0.8]
+  trained = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *small, '--train-steps', 40)
+  exported = run_here('--job-dir', tmp_path, '--mode', 'export')
+  accuracy = succeeded(trained)['accuracy']
+  folder = succeeded(exported)['saved_model']
+  environment = {**os.environ, 'PYTHONPATH': checkout.ROOT}
+  result = checkout.python('docs/to_litert.py', folder, data_dir, env=environment)
+  whole, small, agreement = succeeded(result).values()
+  assert whole['accuracy'] == pytest.approx(accuracy, abs=1.5 / 70)  # One image of 70, rounded.
+  assert agreement > 0.8  # Of networks that have nothing to do with each other: about 0.1.
+  assert small['bytes'] < 0.4 * whole['bytes']
+  assert {'network.tflite', 'network_int8.tflite'} < set(os.listdir(folder))
