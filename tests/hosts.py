@@ -111,25 +111,18 @@ class Network:
 class HostedTasks(Tasks):
   """A cluster whose tasks each run on a host of their own."""
 
-  def __init__(self, network, folder, data_dir, flags, shared_job_dir=False, **counts):
+  def __init__(self, network, folder, data_dir, flags, **counts):
     """Args:
     network: with a host for each task, of the task's name.
     folder: of all hosts' folders.
     data_dir: copied to each host.
     flags: cifar10_main.py's, without folders.
-    shared_job_dir: whether all hosts see one job dir; otherwise each has its own.
-    counts: num_workers, num_ps, evaluator.
+    counts: num_workers, num_ps.
     """
     self.network = network
-    self._folder = str(folder)
+    self._folder = folder
     self._data_dir = data_dir
-    self._shared_job_dir = shared_job_dir
-    super().__init__(self.job_dir_of('chief 0'), flags, **counts)
-
-  def job_dir_of(self, name):
-    """The job dir that a task sees."""
-    host = 'shared' if self._shared_job_dir else name.replace(' ', '-')
-    return os.path.join(self._folder, host, 'job')
+    super().__init__(folder / 'chief-0/job', flags, **counts)
 
   def tf_config(self, name):
     job, index = name.split()
@@ -139,19 +132,12 @@ class HostedTasks(Tasks):
     return json.dumps({'cluster': cluster, 'task': {'type': job, 'index': int(index)}})
 
   def command(self, name):
-    data_dir = os.path.join(self._folder, name.replace(' ', '-'), 'data')
-    if not os.path.exists(data_dir):
-      shutil.copytree(self._data_dir, data_dir)
-    folders = ['--data-dir', data_dir, '--job-dir', self.job_dir_of(name)]
+    own = self._folder / name.replace(' ', '-')
+    if not own.exists():
+      shutil.copytree(self._data_dir, own / 'data')
+    folders = ['--data-dir', str(own / 'data'), '--job-dir', str(own / 'job')]
     host = ['ip', 'netns', 'exec', self.network.namespace(name)]
     return [*host, *super().command(name), *folders]
-
-
-def names(num_workers, num_ps, evaluator=False):
-  """The tasks of a cluster, as Tasks.names."""
-  workers = [f'worker {index}' for index in range(num_workers)]
-  servers = [f'ps {index}' for index in range(num_ps)]
-  return ['chief 0', *workers, *servers, *(['evaluator 0'] if evaluator else [])]
 
 
 def _ip(*arguments):

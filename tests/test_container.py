@@ -32,16 +32,8 @@ def test_the_image(images, tmp_path):
   check_that_it_has_the_program_and_nothing_else(images)
   os.chown(tmp_path, 1000, 1000)
   check_its_fences(images, tmp_path)
-  check_that_it_names_its_own_files(images, tmp_path)
   check_that_it_makes_records(images, tmp_path)
   check_that_it_trains_and_exports(images, tmp_path)
-
-
-def check_that_it_names_its_own_files(images, volume):
-  """It has no scripts of an installed package."""
-  missing = images.run(NAME, volume, '--data-dir', '/cifar10/none', '--job-dir', '/cifar10/job')
-  assert missing.returncode == 2
-  assert 'run: python generate_cifar10_tfrecords.py --data-dir /cifar10/none' in missing.stderr
 
 
 def check_that_it_makes_records(images, folder):

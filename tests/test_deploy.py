@@ -29,9 +29,6 @@ def parse(arguments):
   return flags.full_parser().parse_args(arguments)
 
 
-REPLICA = {'replicas', 'restartPolicy', 'template'}  # Of the TFJob API (kubeflow.org/v1).
-
-
 def check(definition):
   """Against the schemas that Kubernetes publishes, where no field may be unknown."""
   kubernetes_validate.validate(definition, kubernetes_validate.latest_version(), strict=True)
@@ -46,52 +43,41 @@ def test_kubernetes_own_schemas_admit_the_manifests():
     check({**about, 'template': spec['template']})
 
 
-def test_the_tfjob_uses_the_fields_that_there_are():
+def test_the_tfjob_uses_the_fields_that_there_are_and_no_privileges():
+  """Of the TFJob API, kubeflow.org/v1."""
   job = yaml.safe_load(read('tfjob.yaml'))
   assert (job['apiVersion'], job['kind']) == ('kubeflow.org/v1', 'TFJob')
   assert set(job['spec']) == {'runPolicy', 'tfReplicaSpecs'}
   # Of those that there are the one which lets the evaluator end (kubeflow/trainer issue 1658).
   assert job['spec']['runPolicy']['cleanPodPolicy'] == 'None'
   replicas = job['spec']['tfReplicaSpecs']
-  assert {name: spec['replicas'] for name, spec in replicas.items()} == {
-    'Chief': 1,
-    'Worker': 2,
-    'PS': 1,
-    'Evaluator': 1,
-  }
+  counts = {name: spec['replicas'] for name, spec in replicas.items()}
+  assert counts == {'Chief': 1, 'Worker': 2, 'PS': 1, 'Evaluator': 1}
   for spec in replicas.values():
-    assert set(spec) == REPLICA
+    assert set(spec) == {'replicas', 'restartPolicy', 'template'}
     assert spec['restartPolicy'] in ('Always', 'OnFailure', 'Never', 'ExitCode')
     pod = spec['template']['spec']
     assert pod['terminationGracePeriodSeconds'] > 20  # What the program may need after SIGTERM.
-    [container] = pod['containers']
-    assert container['name'] == 'tensorflow'  # The operator sets TF_CONFIG in this one only.
-    assert {'name': 'tfjob-port', 'containerPort': 2222} in container['ports']
-    mounted = {mount['name']: mount['mountPath'] for mount in container['volumeMounts']}
-    assert set(mounted) == {volume['name'] for volume in pod['volumes']}
-    flags = parse(container['args'])
-    for folder in (flags.data_dir, flags.job_dir):
-      assert folder.startswith(f'{mounted["cifar10"]}/')
-    # TF_CONFIG lists 3 workers with the chief, of whom one may be missing.
-    assert flags.backup_workers < 3
-
-
-def test_the_pods_have_no_privileges():
-  for spec in yaml.safe_load(read('tfjob.yaml'))['spec']['tfReplicaSpecs'].values():
-    pod = spec['template']['spec']
     assert pod['automountServiceAccountToken'] is False
     user = pod['securityContext']
     assert user['runAsNonRoot'] is True
     assert f'USER {user["runAsUser"]}:{user["runAsGroup"]}' in read('Dockerfile').splitlines()
-    assert user['runAsUser'] > 0
     [container] = pod['containers']
+    assert container['name'] == 'tensorflow'  # The operator sets TF_CONFIG in this one only.
+    assert {'name': 'tfjob-port', 'containerPort': 2222} in container['ports']
     assert container['securityContext'] == {
       'allowPrivilegeEscalation': False,
       'readOnlyRootFilesystem': True,
       'capabilities': {'drop': ['ALL']},
     }
     # All that the program writes to: the job dir and temporary files.
-    assert [mount['mountPath'] for mount in container['volumeMounts']] == ['/cifar10', '/tmp']
+    mounted = {mount['name']: mount['mountPath'] for mount in container['volumeMounts']}
+    assert list(mounted.values()) == ['/cifar10', '/tmp']
+    assert set(mounted) == {volume['name'] for volume in pod['volumes']}
+    flags = parse(container['args'])
+    assert all(folder.startswith('/cifar10/') for folder in (flags.data_dir, flags.job_dir))
+    # TF_CONFIG lists 3 workers with the chief, of whom one may be missing.
+    assert flags.backup_workers < 3
 
 
 def test_the_network_policy_admits_the_jobs_pods_alone():
@@ -140,20 +126,8 @@ def tf_config(**environment):
 @pytest.mark.parametrize(
   ('hosts', 'tasks', 'num_ps', 'evaluators', 'cluster'),
   [
-    # Job 7 has the ports from 10,000 + 7 x 32.
-    (
-      'n1\nn2\nn3\nn4\n',
-      4,
-      1,
-      1,
-      {
-        'chief': ['n1:10224'],
-        'worker': ['n2:10224'],
-        'ps': ['n3:10224'],
-        'evaluator': ['n4:10224'],
-      },
-    ),
-    # Two nodes of three tasks each: a port of its own for each task of a node.
+    # Job 7 has the ports from 10,000 + 7 x 32. Two nodes of three tasks each: a port of its own
+    # for each task of a node.
     (
       'gpu-007\ngpu-012\n',
       6,

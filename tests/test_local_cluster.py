@@ -21,7 +21,6 @@ from tasks import PATIENCE_SECONDS, Tasks
 
 from cifar10 import local_cluster
 from cifar10.core.errors import TaskLostError
-from cifar10.data import records
 from cifar10.job import checkpoints, metrics_log
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
@@ -179,15 +178,6 @@ def test_workers_of_a_killed_chief_repeat_its_lost_steps(cluster, tmp_path):
 
 
 @long
-def test_muon_and_lookahead_run_on_a_cluster(cluster):
-  flags = ['--recipe', 'fast95', *ALL_REDUCE, '--train-steps', 6]
-  tasks = cluster(*flags, network=['--widths', '24,24,32'], ps=0)
-  assert tasks.ended() == [0, 0], tasks.text()
-  assert json.loads(tasks.results['chief 0'])['examples'] == 70
-  assert any(name.endswith('/slow') for name in variables(tasks.job_dir, tasks.step()))
-
-
-@long
 @pytest.mark.parametrize(
   ('flags', 'ps'),
   [(['--sync'], 2), pytest.param(ALL_REDUCE, 0)],
@@ -199,41 +189,49 @@ def test_a_cluster_averages_the_weights_as_one_process_does(cluster, flags, ps):
   check_averages(tasks.job_dir)
 
 
-@pytest.fixture(scope='module')
-def steady(data_dir):
-  """Options with which each batch is the whole training split, and says its loss."""
-  train = records.num_examples(data_dir, 'train')
-  flags = ['--use-distortion-for-training', False, '--momentum', 0, '--log-every', 1e-6]
-  return [*flags, '--train-batch-size', train, '--learning-rate', 0.01, '--eval-every-steps', 3]
-
-
-@pytest.fixture(scope='module')
-def alone(steady, run_main, data_dir, tmp_path_factory):
-  """One process's variables after three steps, as an .npz, and what its next three losses are."""
-  folder = tmp_path_factory.mktemp('alone')
-  flags = ['--data-dir', data_dir, '--job-dir', folder / 'job', *RESNET, *steady]
-  result = run_main(*flags, '--mode', 'train', '--train-steps', 6)
-  assert result.returncode == 0, result.stderr
-  npz = folder / 'alone.npz'
-  dump = ['-m', 'cifar10.checkpoint', 'dump', folder / 'job/model.ckpt-3']
-  checkout.python(*dump, '--out', npz, must_succeed=True)
-  losses = re.findall(r'step \d of 6 .*loss (\S+)', result.stderr)
-  assert len(set(losses)) == 6
-  return npz, np.float64(losses[3:])
-
-
-@pytest.mark.parametrize(
-  ('flags', 'ps'),
-  [(['--sync'], 2), pytest.param(ALL_REDUCE, 0, marks=long)],
-  ids=['sync', 'all-reduce'],
-)
-def test_workers_warm_started_from_an_npz_go_on_as_its_job_does(cluster, flags, ps, steady, alone):
-  """The mean gradient of two workers with the same batch is that of one process."""
-  npz, losses = alone
-  tasks = cluster(*steady, *flags, '--warm-start-from', npz, '--train-steps', 3, ps=ps)
+@pytest.mark.parametrize('flags', [['--sync'], ALL_REDUCE], ids=['sync', 'all-reduce'])
+def test_a_cluster_starts_from_another_jobs_weights(cluster, tmp_path, flags):
+  trained = cluster('--train-steps', 2, '--sync', '--eval-every-steps', 10)
+  assert trained.ended() == [0, 0, 0], trained.text()
+  ps, job = int(flags != ALL_REDUCE), tmp_path / 'warm'
+  more = ['--warm-start-from', trained.job_dir, '--job-dir', job, '--train-steps', 1]
+  tasks = cluster(*more, *flags, '--learning-rate', 1e-30, '--eval-every-steps', 10, ps=ps)
   assert tasks.ended() == [0] * (2 + ps), tasks.text()
-  found = tasks.said('chief 0', r'step \d of 3 .*loss (\S+)')
-  np.testing.assert_allclose(np.float64(found), losses, atol=2e-4)
+  before, after = variables(trained.job_dir, 2), variables(job, 1)
+  learned = [name for name in before if name.endswith('/kernel')]
+  assert len(learned) > 7
+  for name in learned:
+    np.testing.assert_allclose(after[name], before[name], rtol=1e-6)
+
+
+OWN = """
+import numpy as np
+import cifar10
+
+def shards(shard, num_shards):
+  for number in range(shard, 96, num_shards):
+    yield np.full([32, 32, 3], 20 * (number % 10), np.uint8), number % 10
+
+class Noted(cifar10.Callback):
+  def __init__(self, run):
+    self.path = f'{run.options.job_dir}/noted'
+
+  def on_evaluate_end(self, evaluation):
+    with open(self.path, 'a') as file:
+      print(evaluation.split, evaluation.step, file=file)
+"""
+
+
+def test_own_parts_train_in_a_cluster_and_the_evaluator_calls_back(cluster, tmp_path, monkeypatch):
+  (tmp_path / 'beside.py').write_text(OWN)
+  monkeypatch.setenv('PYTHONPATH', str(tmp_path), prepend=':')
+  flags = ['--callback', 'beside:Noted', '--source', 'beside:shards', '--examples-per-epoch', 96]
+  flags += ['--eval-every-steps', 2, '--train-steps', 4, '--sync', '--num-cpu-towers', 2]
+  tasks = cluster(*flags, network=['--network', 'outside_parts:net'], evaluator=True)
+  assert set(tasks.ended()) == {0}, tasks.text()
+  assert np.abs(variables(tasks.job_dir, 4)['network/mean']).max() > 0
+  with open(f'{tasks.job_dir}/noted', encoding='utf-8') as file:
+    assert file.read().splitlines()[-2:] == ['validation 4', 'eval 4']
 
 
 def test_an_evaluator_evaluates_and_ends(cluster):
@@ -243,19 +241,6 @@ def test_an_evaluator_evaluates_and_ends(cluster):
   result = json.loads(tasks.results['evaluator 0'])
   assert (result['subset'], result['examples'], result['global_step']) == ('eval', 70, 20)
   assert not tasks.said('chief 0', 'evaluated')
-
-
-@long
-def test_a_parameter_server_and_an_evaluator_take_the_workers_gpu_flags(cluster):
-  """They use no GPU, whatever the others do."""
-  gpus = ['--num-gpus', 1, '--variable-strategy', 'GPU', '--data-format', 'channels_first']
-  tasks = cluster('--train-steps', 20, *gpus, evaluator=True, starts=False)
-  tasks.start('ps 0')
-  tasks.start('evaluator 0')
-  tasks.until(lambda: tasks.said('ps 0', 'serves at'))
-  tasks.start('chief 0')  # It cannot: here is no GPU.
-  assert tasks.processes['chief 0'].wait(PATIENCE_SECONDS) == 2
-  assert set(tasks.codes()) == {'chief 0'}
 
 
 @long

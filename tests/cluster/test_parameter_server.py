@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from cifar10.cluster import parameter_server, roles
 from cifar10.cluster.tf_config import Cluster
-from cifar10.core import logs
 from cifar10.options import hparams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import model_fn
@@ -103,20 +102,6 @@ def test_the_gradients_pass_as_one_tensor():
   assert passing(1)['job:worker/task:0', 'job:ps/task:0'] == [*STATISTICS, 75_290]
 
 
-def test_each_of_two_servers_has_its_own():
-  """Each variable goes where fewer bytes are, in the order in which they are made.
-
-  To the first server 432, 2 * 16, 2,304, 2 * 32, 9,216, 2 * 64 and the last kernel, 36,864; to the
-  second 2 * 16, 2,304, 2 * 16, 4,608, 2 * 32, 18,432 and, since the first one has more from then
-  on, 2 * 64 and 650.
-  """
-  first = 432 + 2 * 16 + 2304 + 2 * 32 + 9216 + 2 * 64 + 36_864
-  second = 2 * 16 + 2304 + 2 * 16 + 4608 + 2 * 32 + 18_432 + 2 * 64 + 650
-  passed = passing(2)
-  assert passed['job:worker/task:0', 'job:ps/task:0'][-1] == first
-  assert passed['job:worker/task:0', 'job:ps/task:1'][-1] == second
-
-
 @pytest.mark.parametrize('deterministic', [False, True])
 def test_a_synchronous_chief_receives_no_gradients(deterministic):
   """Their mean is computed at the server, where the update is: only the chief's orders arrive."""
@@ -125,21 +110,3 @@ def test_a_synchronous_chief_receives_no_gradients(deterministic):
     ('job:ps/task:0', 'job:chief/task:0'): [3],
     ('job:chief/task:0', 'job:ps/task:0'): [*STATISTICS, 75_290],
   }
-
-
-def test_what_a_server_does_not_hear_is_one_line(monkeypatch):
-  """TensorFlow's message has several."""
-
-  class Deaf:
-    def __init__(self, *_, **__):
-      raise tf.errors.DeadlineExceededError(None, None, 'Graph execution error:\n\nToo late')
-
-  said = []
-  monkeypatch.setattr(tf.compat.v1, 'Session', Deaf)
-  monkeypatch.setattr(logs.log, 'info', lambda text, *values: said.append(text % values))
-  cluster = Cluster({'chief': ('a:1',), 'ps': ('b:1', 'c:1')}, 'chief', 0)
-  parameter_server.announce_done(cluster)
-  assert said == [
-    f'ps {index} does not hear that the chief is done: Graph execution error: Too late'
-    for index in range(2)
-  ]

@@ -5,7 +5,6 @@ import signal
 import sys
 import threading
 
-import psutil
 import pytest
 
 from cifar10 import local_cluster
@@ -63,17 +62,3 @@ def test_a_signal_ends_all():
   finally:
     signal.signal(signal.SIGTERM, before)
   assert cluster.codes() == dict.fromkeys(cluster.names, -signal.SIGTERM)
-
-
-def test_what_a_task_leaves_running_is_not_waited_for():
-  """It holds the streams of the task, which has ended; the task's line is read all the same."""
-  leaves = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid)"
-  with Acted(chief=leaves, worker=ENDS, ps=ENDS) as cluster:
-    cluster.start()
-    code = local_cluster._supervise(cluster)
-  left = psutil.Process(int(cluster.results['chief 0']))
-  try:
-    assert code == 0
-    assert left.status() != psutil.STATUS_ZOMBIE
-  finally:
-    left.kill()

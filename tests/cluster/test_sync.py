@@ -201,26 +201,6 @@ def test_a_gradient_of_a_step_that_was_rolled_back_is_dropped(make, in_order):
   assert chief.values() == (1, 9)
 
 
-@pytest.mark.parametrize(('first', 'asked'), [(True, 2), (False, 1)], ids=['first', 'last'])
-def test_a_chief_asks_once_for_all_that_are_missing(make, monkeypatch, first, asked):
-  """After its push: for both workers' gradients, if they are missing; and for the update."""
-  chief, *workers = (make(worker, 3, workers=3) for worker in range(3))
-  runs = []
-  run = chief.session.run
-  for replica in [chief, *workers] if first else [*workers, chief]:
-    replica.compute()
-    if replica is chief:
-      monkeypatch.setattr(chief.session, 'run', lambda *args: runs.append(args) or run(*args))
-      waiting = threading.Thread(target=chief.wait)
-      waiting.start()
-      waiting.join(0.5 if first else 60)
-      assert waiting.is_alive() == first
-  waiting.join(10)
-  assert len(runs) == asked
-  monkeypatch.undo()
-  assert chief.values() == (1, 8.5)
-
-
 def test_what_a_dead_worker_left_counts_only_whole(make, monkeypatch):
   """It pushed its gradient of x, not that of w; w waits for the other try. 10 - 0.5 (1 + 3) / 2."""
   monkeypatch.setattr(parameter_server, 'BUCKET_BYTES', 4)  # A bucket for each variable.
