@@ -161,17 +161,14 @@ def _reserve_port() -> socket.socket:
 
 def main() -> None:
   """Runs the command: starts all tasks, supervises them, prints the result."""
-  own = list(itertools.takewhile(lambda word: word != '--', sys.argv[1:]))
-  words = sys.argv[len(own) + 2 :]  # The flags of cifar10_main.py, after `--`.
-  usage = '%(prog)s [-h] [--workers N] [--ps N] [--evaluator] [--sync] -- FLAGS'
-  parser = cli.OneLineParser(usage=usage, description=__doc__)
+  parser = cli.OneLineParser(description=__doc__)
   parser.add_argument('--workers', type=int, default=1, help='beside the chief (default: 1)')
   parser.add_argument('--ps', type=int, default=1, help='parameter servers (default: 1)')
   parser.add_argument('--evaluator', action='store_true', help='evaluate while training runs')
   parser.add_argument('--sync', action='store_true', help='the same as --sync after --')
-  options = parser.parse_args(own)
-  if options.sync:
-    words.append('--sync')
+  parser.add_argument('flags', nargs='*', help="cifar10_main.py's, after --")
+  options = parser.parse_args()
+  words = [*options.flags, *(['--sync'] if options.sync else [])]
   cluster = LocalCluster(words, options.workers, options.ps, evaluator=options.evaluator)
   _check(words, cluster.tf_config('chief 0'))
   if not options.evaluator and len(cluster.names) > 1:

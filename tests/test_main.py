@@ -234,7 +234,7 @@ WORKERS = f'{{"cluster": {{"chief": ["a:1"], "worker": ["b:1"]}}, {TASK}}}'
       'mirrored is gone since version 2: the devices of one host',
     ),
     ((WORKERS, []), 'cluster.ps is []'),
-    ((WORKERS, [*ALL_REDUCE, '--stop-at-accuracy', 1]), 'needs an evaluator in a cluster'),
+    ((WORKERS, [*ALL_REDUCE, '--stop-at-accuracy', 1]), 'needs an evaluator in TF_CONFIG'),
   ],
 )
 def test_refuses_a_cluster_that_cannot_run(monkeypatch, refusal, tmp_path, settings, message):

@@ -128,7 +128,11 @@ class LivenessMonitor(SignalMonitor):
       return
     if time.monotonic() - self._reported >= _REPORT_SECONDS:
       self._reported = time.monotonic()
-      self._report()
+      missing = [name for name, (found, _) in self._found.items() if found not in (_HERE, _BACK)]
+      if time.monotonic() - self._waiting_since < _REPORT_SECONDS:  # Steps are made, if not saved.
+        missing = [name for name in missing if name == CHIEF]
+      if missing:
+        log.info('waiting for %s', self._listed(missing))
     lost = [name for name in self._found if self.is_lost(name)]
     if self._serves:  # Who has ended may come back: `parameter_server.serve` has for whom it waits.
       lost = [name for name in lost if self._found[name][0] != _ENDED]
@@ -136,13 +140,6 @@ class LivenessMonitor(SignalMonitor):
     if len(workers) > self._spare_workers or len(workers) < len(lost):
       self.lost, self.stopping = self.lost_tasks(lost), True
       self._end_or_exit(self.lost, TaskLostError.code)
-
-  def _report(self) -> None:
-    missing = [name for name, (found, _) in self._found.items() if found not in (_HERE, _BACK)]
-    if time.monotonic() - self._waiting_since < _REPORT_SECONDS:  # Steps are made, if not saved.
-      missing = [name for name in missing if name == CHIEF]
-    if missing:
-      log.info('waiting for %s', self._listed(missing))
 
   def lost_tasks(self, names: Collection[str]) -> str:
     """Returns a message with lost tasks' names and addresses, and the remedy."""

@@ -37,10 +37,8 @@ def num_gpus(options: RunOptions, visible: int) -> int:
     raise InputError(f'--num-gpus {count} but TensorFlow sees {visible}; {instead}')
   if cannot_use:
     log.warning('this machine has a GPU that TensorFlow cannot use: %s', remedy)
-  if count and options.num_cpu_towers > 1:
-    raise InputError(
-      f'--num-cpu-towers {options.num_cpu_towers} and {count} GPUs; add --num-gpus 0'
-    )
+  if count and (towers := options.num_cpu_towers) > 1:
+    raise InputError(f'--num-cpu-towers {towers} and {count} GPUs; add --num-gpus 0')
   for flag, value in (('variable_strategy', 'GPU'), ('data_format', 'channels_first')):
     if getattr(options, flag) == value and not count:
       raise InputError(f'{flag_of(flag)} {value} needs a GPU and there is none; leave it out')

@@ -56,14 +56,13 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
     """Args:
     optimizer: makes the update.
     cluster: all tasks, with this replica.
-    needed: how many gradients the chief waits for: one from each worker, minus the number of backup
-      workers. It counts them after pushing its own, which is therefore always in the mean, like all
-      others that have arrived by then.
+    needed: how many gradients the chief waits for, after pushing its own, which is therefore always
+      in the mean, like all others that have arrived by then.
     control: the chief's control state, in this graph; a worker reads it with its token.
     monitor: ends the wait when this process is to stop.
     last_step: how many updates are made.
-    in_order: add gradients in the order of the workers, not as they arrive, because floating-point
-      sums depend on the order. Then every worker's gradient must be in the mean.
+    in_order: add all workers' gradients in their order, not as they arrive: floating-point sums
+      depend on it.
     """
     self._optimizer = optimizer
     self._cluster = cluster

@@ -169,27 +169,15 @@ def check_options(hparams: HParams, options: RunOptions, cluster: Cluster) -> No
   reduces = f'--distribute {options.distribute}' if options.distribute else ''
   repeats = options.deterministic and workers > 1
   is_unheard = cluster.is_distributed and not cluster.has_evaluator and cluster.task_type != 'ps'
+  together = 'use --sync, or --distribute multi_worker_mirrored'
+  lookahead = f'--lookahead-steps {hparams.lookahead_steps}'
   rules = [
     (backups >= workers, f'--backup-workers {backups} of {workers} with the chief; leave one'),
-    (
-      hparams.lookahead_steps and is_async,
-      f'--lookahead-steps {hparams.lookahead_steps} needs updates that all workers make together; '
-      'use --sync or --distribute multi_worker_mirrored, or --lookahead-steps 0',
-    ),
-    (
-      reduces and cluster.num_ps,
-      f'{reduces} uses no parameter servers and TF_CONFIG lists {cluster.num_ps}; leave one out',
-    ),
-    (
-      reduces and workers == 1,
-      f'{reduces} needs a TF_CONFIG with a chief and workers; on one host leave it out, and give '
-      '--num-gpus or --num-cpu-towers',
-    ),
-    (
-      options.stops_by and is_unheard,
-      f'{options.stops_by} needs an evaluator in a cluster; add one to TF_CONFIG',
-    ),
-    (repeats and is_async, '--deterministic, but workers update as they come along; add --sync'),
+    (hparams.lookahead_steps and is_async, f'{lookahead} needs common updates; {together}'),
+    (reduces and cluster.num_ps, f'{reduces} uses no ps, and TF_CONFIG lists {cluster.num_ps}'),
+    (reduces and workers == 1, f'{reduces} needs workers in TF_CONFIG; on one host leave it out'),
+    (options.stops_by and is_unheard, f'{options.stops_by} needs an evaluator in TF_CONFIG'),
+    (repeats and is_async, f'--deterministic, but workers update as they come; {together}'),
     (
       repeats and backups,
       f'--deterministic, but with --backup-workers {backups} who comes first makes each update',

@@ -78,10 +78,10 @@ def test_options_that_fit_are_taken(given):
   ('given', 'hparams', 'cluster', 'message'),
   [
     ({'sync': True, 'backup_workers': 3}, {}, SERVED, '--backup-workers 3 of 3'),
-    ({}, {'lookahead_steps': 5}, SERVED, '--lookahead-steps 5 needs updates that all workers make'),
+    ({}, {'lookahead_steps': 5}, SERVED, '--lookahead-steps 5 needs common updates'),
     ({'stop_without_gain': 3}, {}, SERVED, '--stop-without-gain 3 needs an evaluator'),
-    ({'distribute': 'multi_worker_mirrored'}, {}, SERVED, 'uses no parameter servers'),
-    ({'deterministic': True}, {}, SERVED, 'workers update as they come along'),
+    ({'distribute': 'multi_worker_mirrored'}, {}, SERVED, 'uses no ps'),
+    ({'deterministic': True}, {}, SERVED, 'workers update as they come'),
     ({'deterministic': True, 'sync': True, 'backup_workers': 1}, {}, SERVED, 'who comes first'),
   ],
 )
