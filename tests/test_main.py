@@ -228,7 +228,7 @@ WORKERS = f'{{"cluster": {{"chief": ["a:1"], "worker": ["b:1"]}}, {TASK}}}'
   ('settings', 'message'),
   [
     (('not json', []), 'TF_CONFIG is not JSON'),
-    (('', ['--distribute', 'multi_worker_mirrored']), 'needs a TF_CONFIG'),
+    (('', ['--distribute', 'multi_worker_mirrored']), 'needs workers in TF_CONFIG'),
     (
       ('', ['--distribute', 'mirrored']),
       'mirrored is gone since version 2: the devices of one host',
