@@ -1,14 +1,13 @@
-"""The Estimators of a job, and a checkpoint's network in a session of its own."""
+"""A job for TensorFlow: model function and RunConfig; and a checkpoint's network in a session."""
 
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
-from cifar10.cluster.roles import ALONE
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core import files
 from cifar10.core.errors import InputError
@@ -22,13 +21,6 @@ from cifar10.training.inference import CLASSES, IMAGES, PROBABILITIES
 from estimator_again import estimator as tf_estimator
 
 _Result = TypeVar('_Result')
-
-
-def inference_estimator(run: Run) -> tf_estimator.Estimator:
-  """Returns an Estimator that evaluates and predicts; it knows no training data and no tasks."""
-  return tf_estimator.Estimator(
-    model_function(run), config=run_config(run, ALONE), params=run.hparams
-  )
 
 
 def model_function(
@@ -48,19 +40,19 @@ def model_function(
   )
 
 
-def run_config(run: Run, cluster: Cluster) -> tf_estimator.RunConfig:
+def run_config(run: Run) -> tf_estimator.RunConfig:
   """Returns the Estimator's RunConfig for this task of a cluster, whose tasks all train."""
-  with tf_config(cluster):
+  with tf_config(run.cluster):
     return tf_estimator.RunConfig(
       model_dir=run.job_dir,
       tf_random_seed=run.hparams.seed,
       save_summary_steps=None,  # callbacks/metrics.py writes means of many steps instead.
       # The Estimator needs some number, but the trainer's savers save.
-      save_checkpoints_steps=run.options.eval_every_steps if cluster.is_chief else None,
+      save_checkpoints_steps=run.options.eval_every_steps if run.cluster.is_chief else None,
       save_checkpoints_secs=None,
       keep_checkpoint_max=run.options.keep_checkpoints,
       log_step_count_steps=None,  # Callbacks count steps, in examples.
-      session_config=run.session_config(cluster),
+      session_config=run.session_config(run.cluster),
       experimental_max_worker_delay_secs=0,  # By default worker i first sleeps 5 (i + 1) seconds.
     )
 
@@ -68,18 +60,15 @@ def run_config(run: Run, cluster: Cluster) -> tf_estimator.RunConfig:
 @contextlib.contextmanager
 def tf_config(cluster: Cluster) -> Iterator[None]:
   """A context with TF_CONFIG set for the Estimator, which reads nothing but the environment."""
-  before, own = os.environ.get('TF_CONFIG'), cluster.tf_config
-  if own == ('{}' if before is None else before):
-    # Outside a cluster nothing changes in what threads share.
+  before = os.environ.get('TF_CONFIG', '{}')
+  if cluster.tf_config == before:  # Outside a cluster nothing changes in what threads share.
     yield
     return
-  os.environ['TF_CONFIG'] = own
+  os.environ['TF_CONFIG'] = cluster.tf_config
   try:
     yield
   finally:
-    os.environ.pop('TF_CONFIG', None)
-    if before is not None:
-      os.environ['TF_CONFIG'] = before
+    os.environ['TF_CONFIG'] = before
 
 
 def checkpoint(run: Run) -> str:
@@ -117,6 +106,34 @@ def with_checkpoint(run: Run, use: Callable[[str], _Result]) -> _Result:
     log.info('%s was deleted before it was read; taking the next', path)
 
 
+class Restored:
+  """A job's network in a graph and a session of its own, which begins without values.
+
+  Attributes:
+    spec: the model function's.
+    session: with the graph.
+  """
+
+  def __init__(self, run: Run, mode: str, inputs: Callable[[], tuple[Any, Any]]):
+    """Builds the graph; `inputs` makes features and labels there."""
+    with tf.Graph().as_default() as graph:
+      tf.compat.v1.set_random_seed(run.hparams.seed)
+      self._global_step = tf.compat.v1.train.create_global_step()
+      self.spec = model_function(run)(*inputs(), mode, run.hparams)
+      self._scaffold = self.spec.scaffold.finalize()
+    self.session = tf.compat.v1.Session(graph=graph, config=run.session_config())
+
+  def restore(self, checkpoint: str) -> str:
+    """Takes the values of a checkpoint; returns its path."""
+    with self.session.graph.as_default():  # In which the saver words its errors.
+      self._scaffold.saver.restore(self.session, checkpoint)
+    return checkpoint
+
+  def close(self) -> None:
+    """Closes the session."""
+    self.session.close()
+
+
 class Answers(NamedTuple):
   """A network's answers for n images."""
 
@@ -124,42 +141,31 @@ class Answers(NamedTuple):
   probabilities: np.ndarray  # float32 [n, classes]
 
 
-class Predictor:
-  """A job's network in a session, to be called with images; it begins without values."""
+class Predictor(Restored):
+  """A job's network, to be called with images."""
 
   def __init__(self, run: Run):
     """Builds the graph."""
     self._run = run
-    estimator = inference_estimator(run)
-    with tf.Graph().as_default() as graph:
-      tf.compat.v1.set_random_seed(run.hparams.seed)
-      tf.compat.v1.train.create_global_step()
-      self._images = tf.compat.v1.placeholder(tf.uint8, [None, 32, 32, 3])
-      predict = tf_estimator.ModeKeys.PREDICT
-      spec = estimator.model_fn({IMAGES: self._images}, None, predict, estimator.config)
-      self._outputs = [spec.predictions[CLASSES], spec.predictions[PROBABILITIES]]
-      scaffold = spec.scaffold.finalize()
-      self._saver = scaffold.saver
-      self._variables = tf.compat.v1.global_variables()
-      self._session = tf.compat.v1.Session(graph=graph, config=run.session_config())
-    self._session.run(scaffold.local_init_op)  # Tables of a user's network.
 
-  def restore(self, checkpoint: str) -> str:
-    """Takes the values of a checkpoint; returns its path."""
-    with self._session.graph.as_default():  # In which the saver words its errors.
-      self._saver.restore(self._session, checkpoint)
-    return checkpoint
+    def inputs() -> tuple[Any, None]:
+      self._images = tf.compat.v1.placeholder(tf.uint8, [None, 32, 32, 3])
+      return {IMAGES: self._images}, None
+
+    super().__init__(run, tf_estimator.ModeKeys.PREDICT, inputs)
+    self._outputs = [self.spec.predictions[name] for name in (CLASSES, PROBABILITIES)]
+    self.session.run(self._scaffold.local_init_op)  # Tables of a user's network.
 
   def take(self, session: tf.compat.v1.Session) -> None:
     """Takes the values that the variables have in a training's session; averages for --use-ema."""
-    variables = session.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
-    trained = {variable.op.name: variable for variable in variables}
-    if self._run.options.use_ema:
-      averages = {name: trained.get(name + EMA_SUFFIX) for name in trained}
-      trained |= {name: average for name, average in averages.items() if average is not None}
-    values = session.run([trained[variable.op.name] for variable in self._variables])
-    fed = {each.initializer.inputs[1]: value for each, value in zip(self._variables, values)}
-    self._session.run([variable.initializer for variable in self._variables], fed)
+    keys = tf.compat.v1.GraphKeys
+    trained = {each.op.name: each for each in session.graph.get_collection(keys.GLOBAL_VARIABLES)}
+    variables = self.session.graph.get_collection(keys.GLOBAL_VARIABLES)
+    suffix = EMA_SUFFIX if self._run.options.use_ema else ''
+    names = [each.op.name for each in variables]
+    values = session.run([trained.get(name + suffix, trained[name]) for name in names])
+    fed = {each.initializer.inputs[1]: value for each, value in zip(variables, values)}
+    self.session.run([variable.initializer for variable in variables], fed)
 
   def __call__(self, images: np.ndarray) -> Answers:
     """Classifies an array or tensor uint8 [n, 32, 32, 3]; raises InputError for anything else."""
@@ -172,10 +178,6 @@ class Predictor:
     size = self._run.hparams.eval_batch_size
     batches = [padded[i : i + size] for i in range(0, len(padded), size)]
     with own_network.naming_failures(self._run.hparams.family):
-      answers = [self._session.run(self._outputs, {self._images: batch}) for batch in batches]
+      answers = [self.session.run(self._outputs, {self._images: batch}) for batch in batches]
     classes, probabilities = (np.concatenate(each)[: len(images)] for each in zip(*answers))
     return Answers(classes, probabilities)
-
-  def close(self) -> None:
-    """Closes the session."""
-    self._session.close()

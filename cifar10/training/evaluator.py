@@ -1,9 +1,12 @@
 """Evaluates a job's checkpoints: a single one, or each one that a training saves."""
 
+import contextlib
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+import tensorflow as tf
 
 from cifar10.callbacks import progress, registry
 from cifar10.callbacks.base import Callback, Evaluation
@@ -15,10 +18,12 @@ from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.data.python_source import PythonSource
 from cifar10.job import checkpoints, metrics_log
 from cifar10.job.run import Run
-from cifar10.training import evaluation
-from cifar10.training.estimator import inference_estimator, with_checkpoint
+from cifar10.training.estimator import Restored, with_checkpoint
+from cifar10.training.evaluation import MATRIX
+from estimator_again import estimator as tf_estimator
 
 Examples = Cifar10DataSet | PythonSource
+Metrics = Mapping[str, Any]  # By name: float32 scalars, and the matrix under MATRIX.
 
 
 def held_out(run: Run, subset: str) -> Examples:
@@ -36,6 +41,40 @@ def held_out(run: Run, subset: str) -> Examples:
   return found
 
 
+class KeptEvaluation(Restored):
+  """An evaluation of one split, to run many times: its session keeps graph and variables."""
+
+  def __init__(self, run: Run, input_fn: Callable[[], tf.data.Dataset]):
+    """Builds the graph for a dataset that ends; reads no data."""
+
+    def inputs() -> Any:
+      with tf.device('/cpu:0'):
+        self._iterator = tf.compat.v1.data.make_initializable_iterator(input_fn())
+      return self._iterator.get_next()
+
+    super().__init__(run, tf_estimator.ModeKeys.EVAL, inputs)
+    self._update = [update for _, update in self.spec.eval_metric_ops.values()]
+
+  def batches(self, checkpoint: str) -> Iterator[None]:
+    """Restores a checkpoint and evaluates it on every example once, one batch after another."""
+    self.restore(checkpoint)
+    self.session.run([self._scaffold.local_init_op, self._iterator.initializer])
+    with contextlib.suppress(tf.errors.OutOfRangeError):  # The data set has ended.
+      while True:
+        self.session.run(self._update)
+        yield
+
+  def metrics(self) -> dict[str, Any]:
+    """Returns the metrics of these batches, 'loss' and 'global_step' among them."""
+    values = {name: value for name, (value, _) in self.spec.eval_metric_ops.items()}
+    values |= {'global_step': self._global_step}
+    [values[MATRIX]] = self.session.graph.get_collection(MATRIX)
+    found = self.session.run(values)
+    # Not the mean of the batches' losses: the last batch may have fewer examples.
+    found['loss'] = found['loss_parts/cross_entropy'] + found['loss_parts/weight_penalty']
+    return found
+
+
 class Evaluator:
   """Evaluates checkpoints and calls callbacks with the results.
 
@@ -50,8 +89,7 @@ class Evaluator:
     self.last: dict[str, Any] = {}
     self._run = run
     self._examples: dict[str, Examples] = {}
-    self._kept: dict[str, evaluation.KeptEvaluation] = {}
-    self._steps: dict[str, int] = {}  # The last one evaluated of each split.
+    self._kept: dict[str, KeptEvaluation] = {}
     self.input_fn = self.input_fn_of(run.split_on_the_way)
 
   def input_fn_of(self, split: str) -> Callable[[], Any]:
@@ -77,55 +115,64 @@ class Evaluator:
 
     return with_checkpoint(self._run, use)
 
-  def evaluate(self, split: str, checkpoint: str, on_the_way: bool) -> Mapping[str, Any]:
+  def evaluate(self, split: str, checkpoint: str, on_the_way: bool) -> Metrics:
     """Evaluates a checkpoint in the split's graph, calls callbacks, and returns the metrics."""
     run = self._run
     run.monitor.check()  # After SIGTERM there is no time to evaluate the last checkpoint.
     if split not in self._kept:
-      estimator = inference_estimator(run)
-      self._kept[split] = evaluation.KeptEvaluation(estimator, self.input_fn_of(split))
+      self._kept[split] = KeptEvaluation(run, self.input_fn_of(split))
     examples, size = self.check(split), run.hparams.eval_batch_size
     count = examples.num_examples_per_epoch()
     with examples.reading(), progress.evaluation_bar(split, count) as bar:
-
-      def after_batch() -> None:
+      for _ in self._kept[split].batches(checkpoint):
         bar.update(min(size, count - bar.n))
         run.monitor.check()
-
-      measured = self._kept[split].evaluate(checkpoint, after_batch)
-    made = evaluation.make_evaluation(
-      measured,
-      split,
-      checkpoint,
-      run.data.classes,
-      on_the_way=on_the_way,
-      is_held_out=split not in run.hparams.train_on.split('+'),
-      use_ema=run.options.use_ema,
+    metrics = self._kept[split].metrics()
+    self.last = printed(run, split, checkpoint, metrics)
+    matrix = metrics.pop(MATRIX)
+    run.step = self.last['global_step']
+    is_held_out = split not in run.hparams.train_on.split('+')
+    made = Evaluation(
+      run.step, split, checkpoint, dict(self.last), matrix.tolist(), on_the_way, is_held_out
     )
-    self.last = dict(made.result)
-    self._show(made, measured.metrics)
-    run.step = made.step
+    self._show(made, metrics)
     for callback in self.callbacks:
       callback.on_evaluate_end(made)
-    return measured.metrics
+    return metrics
 
-  def _show(self, made: Evaluation, metrics: Mapping[str, float]) -> None:
+  def _show(self, made: Evaluation, metrics: Metrics) -> None:
     """Writes a checkpoint's metrics for TensorBoard, as the Estimator does, and logs some."""
-    # TensorBoard names runs by folder: not 'eval_validation' and 'eval_eval'.
-    folder = os.path.join(self._run.job_dir, made.split)
-    if made.on_the_way:  # Of an earlier process, or of this one before the chief went back.
-      is_repeated = made.step <= self._steps.get(made.split, made.step)
-    else:
-      is_repeated = metrics_log.has_evaluation(self._run.job_dir, made.step, made.split)
-    if self.callbacks and is_repeated:
-      metrics_log.drop_summaries_from(folder, made.step)
-    self._steps[made.split] = made.step
+    job_dir, step, split = self._run.job_dir, made.step, made.split
+    folder = os.path.join(job_dir, split)  # TensorBoard names runs by it: not 'eval_validation'.
+    # An evaluation again: of an earlier process, or before the chief went back.
+    if self.callbacks and (made.on_the_way or metrics_log.has_evaluation(job_dir, step, split)):
+      metrics_log.drop_summaries_from(folder, step)
     values = {name: float(value) for name, value in metrics.items() if name != 'global_step'}
     known = {name: value for name, value in values.items() if not math.isnan(value)}
-    metrics_log.write_scalars(folder, made.step, known)
+    metrics_log.write_scalars(folder, step, known)
     shown = ('accuracy', 'accuracy_top5', 'cross_entropy')
     said = '  '.join(f'{name} {made.result[name]:.4f}' for name in shown)
-    log.info('evaluated at step %s  %s', f'{made.step:,}', said)
+    log.info('evaluated at step %s  %s', f'{step:,}', said)
+
+
+def printed(run: Run, split: str, checkpoint: str, metrics: Metrics) -> dict[str, Any]:
+  """Returns what the program prints of an evaluation."""
+  values = {name: round(float(value), 6) for name, value in metrics.items() if value.ndim == 0}
+  without_tta = values.get('other_accuracies/without_tta')
+  by_class = {name: values[f'per_class_accuracy/{name}'] for name in run.data.classes}
+  return {
+    'accuracy': values['accuracy'],
+    **({} if without_tta is None else {'accuracy_without_tta': without_tta}),
+    'accuracy_top5': values['other_accuracies/top5'],
+    'loss': values['loss'],
+    'cross_entropy': values['loss_parts/cross_entropy'],
+    'accuracy_by_class': files.finite(by_class),  # None for a class without examples.
+    'global_step': int(metrics['global_step']),
+    'examples': int(metrics[MATRIX].sum()),
+    'subset': split,
+    'checkpoint': checkpoint,
+    **({'weights': 'ema'} if run.options.use_ema else {}),
+  }
 
 
 def evaluate_once(run: Run) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from recomputed import variables
 
 import cifar10
 from cifar10.core.errors import InputError
-from cifar10.training import evaluation, experiment
+from cifar10.training import evaluator, experiment
 from estimator_again import estimator as tf_estimator
 
 OPTIONS = {
@@ -98,12 +98,12 @@ def test_a_loop_of_ones_own_over_the_estimator(data_dir, tmp_path):
 def test_evaluations_on_the_way_build_one_graph(data_dir, tmp_path, monkeypatch):
   built = []
 
-  class Counted(evaluation.KeptEvaluation):
+  class Counted(evaluator.KeptEvaluation):
     def __init__(self, *arguments):
       built.append(arguments)
       super().__init__(*arguments)
 
-  monkeypatch.setattr(evaluation, 'KeptEvaluation', Counted)
+  monkeypatch.setattr(evaluator, 'KeptEvaluation', Counted)
   tf_estimator.train_and_evaluate(*cifar10.make_experiment(tmp_path / 'job', data_dir, **OPTIONS))
   assert len(events(tmp_path / 'job', 'evaluate')) == 3
   assert len(built) == 1

@@ -12,14 +12,11 @@ import tensorflow as tf
 from cifar10.cluster import placement, roles
 from cifar10.cluster.tf_config import Cluster
 from cifar10.data.manifest import CIFAR10
+from cifar10.job.run import Run
 from cifar10.options.families import Family
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import (
-  evaluation,
-  model_fn,
-  network_builder,
-)
+from cifar10.training import evaluation, evaluator, model_fn, network_builder
 from estimator_again import estimator as tf_estimator
 from model_base import FamilyNetwork
 
@@ -386,14 +383,6 @@ def test_metrics_are_exact_over_uneven_batches(graph):
   assert np.isnan(metrics['per_class_accuracy/ship'])
 
 
-def test_a_class_without_examples_has_no_accuracy():
-  names = ('accuracy', 'other_accuracies/top5', 'loss', 'global_step')
-  names += ('loss_parts/cross_entropy', 'per_class_accuracy/cat', 'per_class_accuracy/dog')
-  measured = evaluation.Measured({**dict.fromkeys(names, 1), names[-1]: np.nan}, np.eye(2))
-  made = evaluation.make_evaluation(measured, 'eval', 'c', ['cat', 'dog'], on_the_way=False)
-  assert made.result['accuracy_by_class'] == {'cat': 1, 'dog': None}
-
-
 def test_the_loss_is_one_mean_over_examples(tmp_path):
   """Batches of 3, 3 and 1 images: the last image counts as much as any other."""
   rng = np.random.default_rng(5)
@@ -404,26 +393,21 @@ def test_the_loss_is_one_mean_over_examples(tmp_path):
     examples = tf.data.Dataset.from_tensor_slices((images, labels)).batch(batch_size)
     return examples.map(lambda images, labels: ((images,), (labels,)))
 
-  config = tf_estimator.RunConfig(model_dir=str(tmp_path), tf_random_seed=0)
-  function = model_fn.get_model_fn(0, 'CPU', 1)
-  estimator = tf_estimator.Estimator(function, config=config, params=TINY)
-  kept = {
-    size: evaluation.KeptEvaluation(estimator, lambda size=size: input_fn(size)) for size in (3, 7)
-  }
+  run = Run(TINY, RunOptions(str(tmp_path)), roles.Role(), CIFAR10, place())
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.train.create_global_step()
     with tf.compat.v1.variable_scope('resnet'):
       network_builder.build(TINY, CIFAR10, is_training=False).forward_pass(tf.zeros([1, 32, 32, 3]))
     session.run(tf.compat.v1.global_variables_initializer())
     checkpoint = tf.compat.v1.train.Saver().save(session, f'{tmp_path}/model.ckpt')
-  losses = {}
-  for size, each in kept.items():
-    measured = each.evaluate(checkpoint)
-    said = evaluation.make_evaluation(
-      measured, 'eval', checkpoint, CIFAR10.classes, on_the_way=False
-    )
-    losses[size] = said.result['loss']
-  assert losses[3] == pytest.approx(losses[7], rel=1e-5)
+  said = {}
+  for size in (3, 7):
+    kept = evaluator.KeptEvaluation(run, lambda size=size: input_fn(size))
+    assert len(list(kept.batches(checkpoint))) == -(-7 // size)
+    said[size] = evaluator.printed(run, 'eval', checkpoint, kept.metrics())
+  assert said[3]['loss'] == pytest.approx(said[7]['loss'], rel=1e-5)
+  unknown = [name for name, value in said[3]['accuracy_by_class'].items() if value is None]
+  assert unknown == list(CIFAR10.classes[4:])
 
 
 class Plain(FamilyNetwork):

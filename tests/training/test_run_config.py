@@ -2,6 +2,8 @@
 
 import os
 
+from cifar10.cluster import roles
+from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import Cluster, read_cluster
 from cifar10.core import devices
 from cifar10.job import run as job_run
@@ -17,7 +19,8 @@ TF_CONFIG = (
 
 def make(tmp_path, cluster):
   options = RunOptions(str(tmp_path), str(tmp_path), eval_every_steps=50, keep_checkpoints=3)
-  return run_config(job_run.begin(HParams(seed=4), options), cluster)
+  role = roles.Role(cluster, options, SignalMonitor())
+  return run_config(job_run.begin(HParams(seed=4), options, role))
 
 
 def test_threads_devices_and_logging_reach_the_session():
@@ -49,11 +52,3 @@ def test_a_worker_of_a_cluster(tmp_path, monkeypatch):
   assert config.session_config.device_filters == ['/job:ps', '/job:worker/task:0']
   assert config.experimental_max_worker_delay_secs == 0
   assert os.environ['TF_CONFIG'] == TF_CONFIG  # As it was.
-
-
-def test_an_evaluator_is_alone(tmp_path, monkeypatch):
-  monkeypatch.delenv('TF_CONFIG', raising=False)
-  text = TF_CONFIG.replace('"type": "worker"', '"type": "evaluator"')
-  config = make(tmp_path, read_cluster(text))
-  assert not config.cluster_spec
-  assert 'TF_CONFIG' not in os.environ
