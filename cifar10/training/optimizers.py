@@ -1,13 +1,12 @@
 """Turns gradients into updates: parameter groups, and the optimizers that options put together.
 
 A group's learning rate is a factor of its gradients. Since SGD with momentum is linear in the
-gradients, the update equals that of separate optimizers for each group, and parameter servers need
-no change. An optimizer that normalises gradients would cancel the factor: Muon is
-one, and refuses groups with a factor.
+gradients, the update equals that of separate optimizers for each group. Muon, which normalises
+gradients, would cancel the factor.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import tensorflow as tf
@@ -23,9 +22,9 @@ from cifar10.training.towers import Gradients
 _DECAY = 0.95  # this, to the power of the steps between two averagings,
 _POWER = 3  # times this power of the finished fraction of training.
 # Muon's iterations make of a singular value s a polynomial, a s + b s^3 + c s^5.
-_MUON_MOMENTUM = 0.6  # airbench's.
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 _NEWTON_SCHULZ_STEPS = 3
+_MUON_MOMENTUM = 0.6  # The part of the accumulated gradient that stays at each step.
 _TINY = 1e-7  # In place of a norm of 0.
 
 
@@ -88,8 +87,7 @@ def make_optimizer(
     rates.sgd, hparams.momentum, use_nesterov=hparams.nesterov
   )
   if hparams.muon_learning_rate:
-    muon = Muon(rates.muon, _MUON_MOMENTUM, tf.as_dtype(hparams.dtype))
-    optimizer = MuonAndSgd(muon, optimizer, groups)
+    optimizer = MuonAndSgd(optimizer, rates.muon, groups, tf.as_dtype(hparams.dtype))
   if hparams.lookahead_steps:
     steps, last_step = hparams.lookahead_steps, hparams.train_steps
     optimizer = Lookahead(optimizer, steps, last_step, after=update_ops)
@@ -100,26 +98,7 @@ def make_optimizer(
 
 @dataclasses.dataclass
 class MuonAndSgd:
-  """Muon for the variables of Muon's groups, and another optimizer for all others."""
-
-  muon: 'Muon'
-  sgd: Optimizer
-  groups: Groups
-
-  def apply_gradients(self, gradients: Gradients, global_step: tf.Variable) -> tf.Operation:
-    kernels: Gradients = []
-    others: Gradients = []
-    for pair in gradients:
-      (kernels if self.groups.of(pair[1]).uses_muon else others).append(pair)
-    # With --freeze one of the two can have nothing to update, which an optimizer refuses.
-    if not others:
-      return self.muon.apply_gradients(kernels, global_step)
-    with tf.control_dependencies([self.muon.apply_gradients(kernels)] if kernels else []):
-      return self.sgd.apply_gradients(others, global_step)
-
-
-class Muon(tf.compat.v1.train.Optimizer):
-  """Orthogonalised momentum for convolution kernels with a fixed norm.
+  """Orthogonalised momentum for kernels of Muon's groups, another optimizer for all others.
 
   Jordan et al. 2024, 'Muon: An optimizer for hidden layers in neural networks', as in airbench94:
   at every step the kernel, as a matrix with a row for each output channel, is scaled to the norm
@@ -127,33 +106,35 @@ class Muon(tf.compat.v1.train.Optimizer):
   momentum. It suits kernels before a normalisation, which makes their norm irrelevant.
   """
 
-  def __init__(
-    self, learning_rate: float | tf.Tensor, momentum: float, dtype: tf.DType = tf.float32
-  ):
-    """Args:
-    learning_rate: scalar.
-    momentum: the part of the accumulated gradient that stays at each step.
-    dtype: of the matrix products.
-    """
-    super().__init__(use_locking=False, name='Muon')
-    self._learning_rate = learning_rate
-    self._momentum = momentum
-    self._dtype = dtype
+  sgd: Optimizer
+  learning_rate: tf.Tensor | float  # Muon's.
+  groups: Groups
+  dtype: tf.DType  # Of the matrix products.
 
-  def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
-    for variable in var_list:
-      self._zeros_slot(variable, 'momentum', self._name)
+  def apply_gradients(self, gradients: Gradients, global_step: tf.Variable) -> tf.Operation:
+    moved: list[tf.Operation] = []
+    others: Gradients = []
+    for gradient, variable in gradients:
+      if self.groups.of(variable).uses_muon:
+        moved.append(self._move(variable, gradient))
+      else:
+        others.append((gradient, variable))
+    with tf.control_dependencies(moved):
+      if others:
+        return self.sgd.apply_gradients(others, global_step)
+      return global_step.assign_add(1, read_value=False)  # With --freeze there may be none.
 
-  def _resource_apply_dense(self, grad: tf.Tensor, handle: tf.Variable) -> tf.Operation:
-    slot = self.get_slot(handle, 'momentum')
-    accumulated = slot.assign(self._momentum * slot + grad)
-    direction = orthogonalised(grad + self._momentum * accumulated, self._dtype)
-    outputs = handle.shape[-1]
-    unit = handle * (outputs**0.5 / tf.maximum(tf.norm(handle), _TINY))  # It may begin with zeros.
-    # No update for gradient 0: orthogonalised momentum would move the kernel as far as ever.
-    has_gradient = tf.reduce_any(tf.not_equal(grad, 0))
-    moved = tf.where(has_gradient, unit - self._learning_rate * direction, handle)
-    return handle.assign(moved, read_value=False)
+  def _move(self, kernel: tf.Variable, gradient: tf.Tensor) -> tf.Operation:
+    momentum = _companion(kernel, '/Muon', tf.zeros_like)
+    with tf.compat.v1.device(kernel.device):
+      accumulated = momentum.assign(_MUON_MOMENTUM * momentum + gradient)
+      direction = orthogonalised(gradient + _MUON_MOMENTUM * accumulated, self.dtype)
+      # It may begin with zeros.
+      unit = kernel * (kernel.shape[-1] ** 0.5 / tf.maximum(tf.norm(kernel), _TINY))
+      # No update for gradient 0: orthogonalised momentum would move the kernel as far as ever.
+      has_gradient = tf.reduce_any(tf.not_equal(gradient, 0))
+      moved = tf.where(has_gradient, unit - self.learning_rate * direction, kernel)
+      return kernel.assign(moved, read_value=False)
 
 
 def orthogonalised(kernel: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
@@ -168,7 +149,7 @@ def orthogonalised(kernel: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor
       that were small stay smaller.
   """
   x = tf.reshape(kernel, [-1, kernel.shape[-1]])
-  x = tf.cast(x / (tf.norm(x) + 1e-7), dtype)
+  x = tf.cast(x / (tf.norm(x) + _TINY), dtype)
   a, b, c = _NEWTON_SCHULZ
   is_wide = x.shape[0] < x.shape[1]
   if is_wide:
@@ -268,23 +249,22 @@ class MovingAverage:
     with tf.control_dependencies([applied, *self.after]):
       step = tf.cast(global_step.read_value(), tf.float32)
       part = tf.maximum(1 - self.decay, 9 / (10 + step))  # 1 - d, without rounding.
-      return tf.group(*(_move(variable, part) for variable in averaged_variables()))
+      moved = []
+      for variable in averaged_variables():
+        average = _companion(variable, EMA_SUFFIX)
+        with tf.compat.v1.device(average.device):  # With parameter servers only `part` travels.
+          moved.append(average.assign_sub(part * (average - variable), read_value=False))
+      return tf.group(*moved)
 
 
-def _move(variable: tf.Variable, part: tf.Tensor) -> tf.Operation:
-  """Moves a variable's average towards it by a part of the distance."""
-  with tf.init_scope():  # Initial values must not depend on the update.
-    average = _companion(variable, EMA_SUFFIX)
-  with tf.compat.v1.device(average.device):  # With parameter servers only `part` travels.
-    return average.assign_sub(part * (average - variable), read_value=False)
-
-
-def _companion(variable: tf.Variable, suffix: str) -> tf.Variable:
+def _companion(
+  variable: tf.Variable, suffix: str, initial: Callable[[tf.Tensor], tf.Tensor] = tf.identity
+) -> tf.Variable:
   """Returns a variable beside another, saved under its name with this suffix; begins as it does."""
-  with tf.compat.v1.device(variable.device):
+  with tf.init_scope(), tf.compat.v1.device(variable.device):  # It depends on no update.
     return tf.compat.v1.get_variable(
       variable.op.name + suffix,
-      initializer=variable.initial_value,
+      initializer=initial(variable.initial_value),
       trainable=False,
       use_resource=True,
     )

@@ -10,7 +10,7 @@ from graphs import after_steps, plain_sgd, run, untrained
 import model_base
 from cifar10.options.families import FIRST_BIAS, Group
 from cifar10.options.hparams import from_values
-from cifar10.training.optimizers import Groups, Muon, make_optimizer, orthogonalised
+from cifar10.training.optimizers import Groups, make_optimizer, orthogonalised
 from cifar10.training.schedules import Rates
 
 pytestmark = pytest.mark.usefixtures('graph')
@@ -77,7 +77,7 @@ def test_muon_leaves_a_kernel_without_a_gradient_where_it_is():
   kernel, gradient = variable('kernel', [[[[2.0, 1.0]]]]), tf.constant([[[[1.0, 0.0]]]])
   step = global_step()
   learns = tf.cast(tf.equal(step % 2, 0), tf.float32)
-  apply = Muon(0.1, 0.6).apply_gradients([(gradient * learns, kernel)], step)
+  apply = update([(gradient * learns, kernel)], muon_learning_rate=1.0)
   first, second, third, fourth = (value.tolist() for value in after_steps(apply, kernel, 4))
   assert first == second != third == fourth
 
@@ -150,24 +150,24 @@ def test_a_step_of_muon_by_hand():
 def test_muon_moves_a_kernel_that_begins_with_zeros():
   """0 has no unit vector; 0.1 times the direction 0.7207 is left."""
   kernel = variable('kernel', [[[[0.0]]]])
-  apply = Muon(0.1, 0.6).apply_gradients([(tf.constant([[[[-3.0]]]]), kernel)], global_step())
+  apply = update([([[[[-3.0]]]], kernel)], muon_learning_rate=1.0)
   assert after_steps(apply, kernel, 1)[0].item() == pytest.approx(0.07207, abs=1e-4)
 
 
 def test_muons_momentum_is_nesterovs():
   """Of one output and two inputs a direction is 0.7207 times the unit vector.
 
-  Momentum 0.5, gradients (1, 0) and then (0, 1): the momentum is (1, 0) and then (0.5, 1), the
-  directions are those of (1, 0) + 0.5 (1, 0) and (0, 1) + 0.5 (0.5, 1) = (0.25, 1.5).
+  Momentum 0.6, gradients (1, 0) and then (0, 1): the momentum is (1, 0) and then (0.6, 1), the
+  directions are those of (1, 0) + 0.6 (1, 0) and (0, 1) + 0.6 (0.6, 1) = (0.36, 1.6).
   """
   kernel = variable('kernel', np.reshape([3.0, 4.0], [1, 1, 2, 1]))
   step = global_step()
   gradient = tf.reshape(tf.one_hot(tf.cast(step, tf.int32), 2), [1, 1, 2, 1])
-  apply = Muon(0.5, 0.5).apply_gradients([(gradient, kernel)], step)
+  apply = update([(gradient, kernel)], (0.1, 0.5), muon_learning_rate=1.0)
   first, second = after_steps(apply, kernel, 2)
   np.testing.assert_allclose(first.ravel(), [0.6 - 0.5 * 0.7207, 0.8], atol=1e-4)
   unit = first.ravel() / np.linalg.norm(first)
-  expected = unit - 0.5 * 0.7207 * np.array([1, 6]) / 37**0.5
+  expected = unit - 0.5 * 0.7207 * np.array([0.36, 1.6]) / 1.64
   np.testing.assert_allclose(second.ravel(), expected, atol=1e-4)
 
 
