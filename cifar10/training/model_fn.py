@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from cifar10.networks import families
 from cifar10.networks.fastnet import Prepared
 from cifar10.options.hparams import HParams, from_params
 from cifar10.training import evaluation, network_builder, towers
-from cifar10.training.hard_examples import HardExamples
+from cifar10.training.hard_examples import HarderHalf, harder_half
 from cifar10.training.inference import CLASSES, IMAGES, PROBABILITIES, Inferred, infer
 from cifar10.training.optimizers import Groups, averages_saver, make_optimizer
 from cifar10.training.schedules import Rates, learning_rates
@@ -81,8 +82,10 @@ def get_model_fn(
       made = training or Training(Role(), Cifar10DataSet.num_examples_per_epoch('train'))
       shards = list(zip(features, labels))
       return _train_spec(hparams, placement, data, made, shards, num_workers=num_workers)
-    make = _eval_spec if mode == tf_estimator.ModeKeys.EVAL else _predict_spec
-    spec = make(hparams, placement, data, features, labels)
+    if mode == tf_estimator.ModeKeys.EVAL:
+      spec = _eval_spec(hparams, placement, data, tf.concat(features, 0), tf.concat(labels, 0))
+    else:
+      spec = _predict_spec(hparams, placement, data, features[IMAGES])
     saver = averages_saver() if use_ema else Saver(allow_empty=True)
     return spec._replace(scaffold=tf.compat.v1.train.Scaffold(saver=saver))
 
@@ -104,13 +107,16 @@ def _train_spec(
   if placement.num_gpus:  # Batches are copied to the towers' devices a step ahead: to GPUs only.
     staged.append(Staged(shards, [cluster.job + device for device in placement.tower_devices]))
     shards = staged[0].shards
-  networks = _networks(hparams, placement, data, training)
-  hard_examples, groups = networks.hard_examples, networks.groups
-  built = _build_towers(hparams, placement, training, shards, networks)
+  settings = network_builder.layer_settings(hparams, True, placement.data_format)
+  network = families.build(hparams.family, settings, data, training.prepared)
+  network.freeze(hparams.freeze)
+  proxy = families.build_proxy(hparams.family, settings, data, training.prepared)
+  groups = Groups(hparams, collections.ChainMap(network.roles, proxy.roles if proxy else {}))
+  built, halves = _build_towers(placement, training, shards, groups, network, proxy)
   # On this worker, from where they travel to the parameter servers together.
   host = f'{cluster.job}/device:CPU:0' if cluster.num_ps else ''
   gradients = towers.average_gradients([tower.gradients for tower in built], host)
-  of_proxy = hard_examples.gradients(host) if hard_examples else []
+  of_proxy = towers.average_gradients([half.gradients for half in halves], host) if halves else []
   examples_per_update = hparams.train_batch_size * num_workers
   global_step = tf.compat.v1.train.get_or_create_global_step()
   rates = learning_rates(hparams, global_step, training.examples_per_epoch, examples_per_update)
@@ -121,12 +127,11 @@ def _train_spec(
   update_ops = built[0].update_ops if role.updates_moving_averages else ()
   # Lookahead and --ema-decay average the moving averages, too, after their update. The chief of
   # synchronous training updates variables after a step, which includes them.
-  before = () if role.is_sync else update_ops
-  own = make_optimizer(hparams, rates, groups, before)
+  own = make_optimizer(hparams, rates, groups, () if role.is_sync else update_ops)
   optimizer = role.optimizer(own, hparams.train_steps)
   exchanged = role.exchanged(groups.scaled(gradients + of_proxy))
   train_op = optimizer.apply_gradients(exchanged, global_step)
-  scalars, loss_parts = _losses(built, hard_examples)
+  scalars, loss_parts = _losses(built, halves)
   scalars['learning_rate'] = rates.sgd
   training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
   return tf_estimator.EstimatorSpec(
@@ -140,55 +145,18 @@ def _train_spec(
   )
 
 
-def _losses(
-  built: Sequence[Tower], hard_examples: HardExamples | None
-) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-  """Returns loss and accuracy of a step, and the parts of the loss with the proxy's beside them."""
-  parts = {
-    'cross_entropy': tf.add_n([tower.cross_entropy for tower in built]) / len(built),
-    'weight_penalty': built[0].weight_penalty,
-  }
-  loss = parts['cross_entropy'] + parts['weight_penalty']
-  if hard_examples:
-    parts['proxy_cross_entropy'] = hard_examples.cross_entropy()
-  # On all images that the towers learn from.
-  correct = [evaluation.is_correct(tower.labels, tower.logits) for tower in built]
-  return {'loss': loss, 'accuracy': tf.reduce_mean(tf.concat(correct, 0))}, parts
-
-
-class _Networks(NamedTuple):
-  """What is trained."""
-
-  network: model_base.Layers
-  hard_examples: HardExamples | None  # With a proxy, which picks them and learns, too.
-  groups: Groups
-
-
-def _networks(
-  hparams: HParams, placement: Placement, data: DatasetInfo, training: Training
-) -> _Networks:
-  settings = network_builder.layer_settings(hparams, True, placement.data_format)
-  network = families.build(hparams.family, settings, data, training.prepared)
-  network.freeze(hparams.freeze)
-  proxy = families.build_proxy(hparams.family, settings, data, training.prepared)
-  if not proxy:
-    return _Networks(network, None, Groups(hparams, network.roles))
-  groups = Groups(hparams, collections.ChainMap(network.roles, proxy.roles))
-  hard_examples = HardExamples(proxy, groups.weight_decay, hparams.label_smoothing)
-  return _Networks(network, hard_examples, groups)
-
-
-def _build_towers(
-  hparams: HParams,
+def _build_towers(  # noqa: PLR0917
   placement: Placement,
   training: Training,
   shards: Shards,
-  networks: _Networks,
-) -> list[Tower]:
-  """Builds all towers over one set of variables."""
-  built = []
+  groups: Groups,
+  network: model_base.Layers,
+  proxy: model_base.Layers | None,
+) -> tuple[list[Tower], list[HarderHalf]]:
+  """Builds all towers over one set of variables; with a proxy, of what that leaves to learn."""
+  hparams, built, halves = groups.hparams, [], []
   setters = towers.device_setters(placement, training.role.cluster)
-  getter = _starting_from(training.initializers)
+  getter = functools.partial(_get_variable, training.initializers)
   for index, (setter, (images, labels)) in enumerate(zip(setters, shards)):
     with (
       tf.compat.v1.name_scope(f'tower_{index}'),
@@ -196,24 +164,40 @@ def _build_towers(
       tf.compat.v1.device(setter),
     ):
       seen = input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)), labels
-      if networks.hard_examples:
-        seen = networks.hard_examples.harder_half(*seen)
-      decay, smoothing = networks.groups.weight_decay, hparams.label_smoothing
-      built.append(towers.build_tower(*seen, networks.network, decay, smoothing))
-  return built
+      rules = groups.weight_decay, hparams.label_smoothing
+      if proxy:
+        halves.append(harder_half(*seen, proxy, *rules))
+        seen = halves[-1].images, halves[-1].labels
+      built.append(towers.build_tower(*seen, network, *rules))
+  return built, halves
 
 
-def _starting_from(
+def _get_variable(
   initializers: Mapping[str, model_base.Initializer],
-) -> Callable[..., tf.Variable]:
-  """Returns a getter of variables that begin with these in place of their layers' initializers."""
+  getter: Callable[..., tf.Variable],
+  name: str,
+  **given: Any,
+) -> tf.Variable:
+  """Gets a variable, which begins with one of these in place of its layer's initializer."""
+  if name in initializers:
+    given['initializer'] = initializers[name]
+  return getter(name, **given)
 
-  def get_variable(getter: Callable[..., tf.Variable], name: str, **given: Any) -> tf.Variable:
-    if name in initializers:
-      given['initializer'] = initializers[name]
-    return getter(name, **given)
 
-  return get_variable
+def _losses(
+  built: Sequence[Tower], halves: Sequence[HarderHalf]
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+  """Returns loss and accuracy of a step, and the parts of the loss with the proxy's beside them."""
+  parts = {
+    'cross_entropy': tf.add_n([tower.cross_entropy for tower in built]) / len(built),
+    'weight_penalty': built[0].weight_penalty,
+  }
+  loss = parts['cross_entropy'] + parts['weight_penalty']
+  if halves:
+    parts['proxy_cross_entropy'] = tf.add_n([half.cross_entropy for half in halves]) / len(halves)
+  # On all images that the towers learn from.
+  correct = [evaluation.is_correct(tower.labels, tower.logits) for tower in built]
+  return {'loss': loss, 'accuracy': tf.reduce_mean(tf.concat(correct, 0))}, parts
 
 
 def _add_saver(max_to_keep: int) -> None:
@@ -227,44 +211,31 @@ def _add_saver(max_to_keep: int) -> None:
 
 
 def _eval_spec(
-  hparams: HParams,
-  placement: Placement,
-  data: DatasetInfo,
-  features: Sequence[tf.Tensor],
-  labels: Sequence[tf.Tensor],
+  hparams: HParams, placement: Placement, data: DatasetInfo, images: tf.Tensor, labels: tf.Tensor
 ) -> tf_estimator.EstimatorSpec:
   """All towers and the metrics."""
-  all_labels = tf.concat(labels, 0)
-  network, inferred = _inferred(hparams, placement, data, tf.concat(features, 0))
+  network, inferred = _inferred(hparams, placement, data, images)
   cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    labels=all_labels, logits=inferred.logits
+    labels=labels, logits=inferred.logits
   )
   weight_penalty = towers.weight_penalty(network, Groups(hparams, network.roles).weight_decay)
   metrics = evaluation.metrics(
-    all_labels,
+    labels,
     inferred.logits,
     data.classes,
     plain_logits=None if hparams.tta == 'none' else inferred.own_logits,
     cross_entropy=cross_entropy,
     weight_penalty=weight_penalty,
   )
-  return tf_estimator.EstimatorSpec(
-    tf_estimator.ModeKeys.EVAL,
-    loss=tf.reduce_mean(cross_entropy) + weight_penalty,
-    eval_metric_ops=metrics,
-  )
+  loss = tf.reduce_mean(cross_entropy) + weight_penalty
+  return tf_estimator.EstimatorSpec(tf_estimator.ModeKeys.EVAL, loss=loss, eval_metric_ops=metrics)
 
 
 def _predict_spec(
-  hparams: HParams,
-  placement: Placement,
-  data: DatasetInfo,
-  features: Mapping[str, tf.Tensor],
-  labels: None,
+  hparams: HParams, placement: Placement, data: DatasetInfo, images: tf.Tensor
 ) -> tf_estimator.EstimatorSpec:
   """All towers, of images whose labels nobody knows."""
-  del labels
-  logits = _inferred(hparams, placement, data, features[IMAGES])[1].logits
+  logits = _inferred(hparams, placement, data, images)[1].logits
   predictions = {CLASSES: tf.argmax(logits, 1), PROBABILITIES: tf.nn.softmax(logits)}
   return tf_estimator.EstimatorSpec(tf_estimator.ModeKeys.PREDICT, predictions=predictions)
 

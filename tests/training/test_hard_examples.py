@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import model_base
-from cifar10.training.hard_examples import HardExamples
+from cifar10.training.hard_examples import harder_half
 
 pytestmark = pytest.mark.usefixtures('graph')
 
@@ -30,11 +30,12 @@ HARDEST = {0, 1, 4}
 
 
 def chosen(weight_decay=0.0, label_smoothing=0.0, images=PIXELS, labels=LABELS):
-  """The harder half of the images, and what chose it."""
+  """The harder half of the images, with what chose it."""
   tf.compat.v1.train.get_or_create_global_step()
   grey = tf.ones([len(images), 32, 32, 3]) * tf.reshape(images, [-1, 1, 1, 1])
-  hard = HardExamples(Proxy(), lambda variable: weight_decay, label_smoothing)
-  return hard.harder_half(grey, tf.constant(labels)), hard
+  return harder_half(
+    grey, tf.constant(labels), Proxy(), lambda variable: weight_decay, label_smoothing
+  )
 
 
 def run(tensors, step=0):
@@ -45,14 +46,14 @@ def run(tensors, step=0):
 
 
 def test_the_images_with_the_highest_losses_are_left():
-  half, hard = chosen()
-  assert half[0].shape == [3, 32, 32, 3]
-  images, labels = run(half)
+  half = chosen()
+  assert half.images.shape == [3, 32, 32, 3]
+  images, labels, cross_entropy = run(half[:3])
   assert {PIXELS.index(image[0, 0, 0]) for image in images} == HARDEST
   for image, label in zip(images, labels):
     assert (image == image[0, 0, 0]).all()
     assert label == LABELS[PIXELS.index(image[0, 0, 0])]
-  assert run(hard.cross_entropy()) == pytest.approx((3.048587 + 0.693147 + 4.018150) / 3)
+  assert cross_entropy == pytest.approx((3.048587 + 0.693147 + 4.018150) / 3)
 
 
 def test_smoothed_labels_choose_others():
@@ -61,8 +62,8 @@ def test_smoothed_labels_choose_others():
   The label's logit is s more than the other one: -3, 0, 2, 1 and -4. Cross entropy is
   ln(1 + e^-s) + 0.45 s: 1.699, 0.693, 1.027, 0.763 and 2.218. So the hardest are 4, 0 and 2.
   """
-  (images, _), _ = chosen(label_smoothing=0.9)
-  assert {PIXELS.index(image[0, 0, 0]) for image in run(images)} == {0, 2, 4}
+  images = run(chosen(label_smoothing=0.9).images)
+  assert {PIXELS.index(image[0, 0, 0]) for image in images} == {0, 2, 4}
 
 
 def test_what_momentum_changes_waits_for_the_forward_pass(graph):
@@ -88,6 +89,6 @@ def test_the_proxy_learns_from_them_at_every_fourth_step(step, learns):
 
   (3 * 0.952574 + 0 - 4 * (0.017986 - 1)) / 3 = 2.261926; and 0.1 * 1 of the penalty for both.
   """
-  [(gradient, variable)] = chosen(weight_decay=0.1)[1].gradients()
+  [(gradient, variable)] = chosen(weight_decay=0.1).gradients
   assert variable.op.name == 'proxy/weight'
   np.testing.assert_allclose(run(gradient, step), [learns * 0.1, learns * 2.361926], rtol=1e-5)
