@@ -31,8 +31,15 @@ def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
     InputError: a training would be refused for this reason.
     Terminated: the process received SIGTERM.
   """
-  cluster = run.cluster
-  report = {'dry_run': True, **({'task': cluster.name} if cluster.addresses else {}), **_size(run)}
+  cluster, hparams = run.cluster, run.hparams
+  trained, multiplications = network_builder.network_size(hparams, run.data)
+  report: dict[str, Any] = {
+    'dry_run': True,
+    **({'task': cluster.name} if cluster.addresses else {}),
+    'network': hparams.family.describe(),
+    'trainable_parameters': trained,
+    'multiplications_per_image': multiplications,
+  }
   if cluster.task_type == 'ps':
     return report
   has_ended = cluster.is_chief and trainer.still_ended(run.options)
@@ -44,7 +51,12 @@ def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
     Evaluator(run).check(run.split_on_the_way, run.final_split)
   if is_evaluator:
     return report
-  report |= _timed(run)
+  mean = _seconds_per_step(run)
+  report |= {
+    'timed_steps': _TIMED_STEPS,
+    'seconds_per_step': round(mean, 6),
+    'images_per_second': round(hparams.train_batch_size / mean, 1),
+  }
   if cluster.is_distributed:  # Communication with other tasks would add to each step.
     return report
   steps = 0 if has_ended else max(report['train_steps'] - report['global_step'], 0)
@@ -52,15 +64,6 @@ def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
   duration = format_duration(seconds)
   log.info('training would take about %s, without evaluations and checkpoints', duration)
   return {**report, 'training_seconds': seconds}
-
-
-def _size(run: Run) -> dict[str, Any]:
-  trained, multiplications = network_builder.network_size(run.hparams, run.data)
-  return {
-    'network': run.hparams.family.describe(),
-    'trainable_parameters': trained,
-    'multiplications_per_image': multiplications,
-  }
 
 
 def _steps(run: Run) -> dict[str, Any]:
@@ -78,7 +81,7 @@ def _steps(run: Run) -> dict[str, Any]:
   }
 
 
-def _timed(run: Run) -> dict[str, Any]:
+def _seconds_per_step(run: Run) -> float:
   """Trains for some steps as a process alone, in a temporary job dir; returns their mean time."""
   timer = _StepTimer()
   is_new = run.is_chief and checkpoints.survey(run.job_dir).is_new
@@ -103,12 +106,7 @@ def _timed(run: Run) -> dict[str, Any]:
     experiment.train(job_run.begin(hparams, options, alone), [timer])
     # A file that is open when its folder is removed would be written again.
     tf.compat.v1.summary.FileWriterCache.clear()
-  mean = (timer.ends[-1] - timer.ends[_WARM_UP_STEPS - 1]) / _TIMED_STEPS
-  return {
-    'timed_steps': _TIMED_STEPS,
-    'seconds_per_step': round(mean, 6),
-    'images_per_second': round(run.hparams.train_batch_size / mean, 1),
-  }
+  return (timer.ends[-1] - timer.ends[_WARM_UP_STEPS - 1]) / _TIMED_STEPS
 
 
 class _StepTimer(tf.compat.v1.train.SessionRunHook):

@@ -57,15 +57,14 @@ def train_and_evaluate(run: Run) -> dict[str, Any]:
 def train(run: Run, hooks: Sequence[Any] = ()) -> dict[str, Any]:
   """Trains to the last step with more hooks, without evaluations; returns the last checkpoint."""
   estimator, spec, _ = make_experiment(run, with_evaluations=False)
-  with tf_config(run.cluster):
-    estimator.train(spec.input_fn, [*spec.hooks, *hooks], max_steps=spec.max_steps)
+  estimator.train(spec.input_fn, [*spec.hooks, *hooks], max_steps=spec.max_steps)
   return _trained(run, estimator)
 
 
 def _trained(run: Run, estimator: JobEstimator) -> dict[str, Any]:
   """Returns what was trained, as the program prints it."""
   if not run.role.saves:
-    return {'task': run.cluster.name, 'steps': estimator.steps}
+    return {'task': run.cluster.name, 'steps': estimator.task_hook.steps}
   path = checkpoint(run)
   step = checkpoints.global_step(path)
   return {'global_step': step, 'checkpoint': path, 'ended_by': estimator.ended_by}
@@ -91,9 +90,8 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   if with_evaluations and run.role.evaluates_at_the_end:
     # Here, so that a damaged split is found before training.
     evaluator.check(run.split_on_the_way, run.final_split)
-  hooks = []
-  if run.hparams.family.PLACE:  # A user's own may fail in evaluation alone, hours from here.
-    hooks.append(OwnNetworkHook(run.hparams, run.data))
+  # A user's own network may fail in evaluation alone, hours from here.
+  hooks = [OwnNetworkHook(run.hparams, run.data)] if run.hparams.family.PLACE else []
   return Experiment(
     estimator,
     tf_estimator.TrainSpec(input_fn(run, examples), max_steps=run.last_step, hooks=hooks),

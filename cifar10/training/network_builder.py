@@ -1,8 +1,6 @@
 """Builds a job's network from its hyper-parameters; aside, to count and to check what it has."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -57,21 +55,21 @@ def network_size(hparams: HParams, data: DatasetInfo) -> tuple[int, int | None]:
   The latter are multiply-accumulates of convolutions and matrix products, as in papers; None where
   a user's network has others of these kinds. Builds the network aside; computes nothing.
   """
-  with _built_aside(hparams, data):
-    trained = sum(each.shape.num_elements() for each in tf.compat.v1.trainable_variables())
-    counts = list(map(_multiplications, tf.compat.v1.get_default_graph().get_operations()))
-    return trained, None if None in counts else sum(filter(None, counts))
+  graph = _built_aside(hparams, data)
+  trained = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
+  counts = list(map(_multiplications, graph.get_operations()))
+  size = sum(variable.shape.num_elements() for variable in trained)
+  return size, None if None in counts else sum(filter(None, counts))
 
 
 def variable_shapes(
   hparams: HParams, data: DatasetInfo, num_images: int | None = 1
 ) -> tuple[dict[str, list[int]], set[str]]:
   """Returns the shapes of all variables of the network by name, and the trained ones' names."""
-  with _built_aside(hparams, data, num_images):
-    trained = {variable.op.name for variable in tf.compat.v1.trainable_variables()}
-    step = tf.compat.v1.train.get_global_step()
-    variables = [each for each in tf.compat.v1.global_variables() if each is not step]
-    return {variable.op.name: variable.shape.as_list() for variable in variables}, trained
+  graph, keys = _built_aside(hparams, data, num_images), tf.compat.v1.GraphKeys
+  variables = graph.get_collection(keys.GLOBAL_VARIABLES)[1:]  # The first is the global step.
+  trained = {variable.op.name for variable in graph.get_collection(keys.TRAINABLE_VARIABLES)}
+  return {variable.op.name: variable.shape.as_list() for variable in variables}, trained
 
 
 class OwnNetworkHook(tf.compat.v1.train.SessionRunHook):
@@ -79,7 +77,7 @@ class OwnNetworkHook(tf.compat.v1.train.SessionRunHook):
 
   def __init__(self, hparams: HParams, data: DatasetInfo):
     """Raises InputError if the network fails in evaluation."""
-    self._family = hparams.family
+    self._flag = f'--network {hparams.family.PLACE}'
     self._evaluated, _ = variable_shapes(hparams, data, num_images=None)
 
   def begin(self) -> None:
@@ -89,23 +87,22 @@ class OwnNetworkHook(tf.compat.v1.train.SessionRunHook):
       if trained.get(name) != shape:
         found = f'of {trained[name]}' if name in trained else 'missing'
         raise InputError(
-          f'--network {self._family.PLACE} has {name} of {shape} in evaluation, which is {found} '
-          "in training; make the same in both, by tf.compat.v1.get_variable or a layer's _variable"
+          f'{self._flag} has {name} of {shape} in evaluation, which is {found} in training; make '
+          "the same in both, by tf.compat.v1.get_variable or a layer's _variable"
         )
 
 
-@contextlib.contextmanager
-def _built_aside(hparams: HParams, data: DatasetInfo, num_images: int | None = 1) -> Iterator[None]:
-  """A context whose default graph has the network, as it evaluates so many images."""
+def _built_aside(hparams: HParams, data: DatasetInfo, num_images: int | None = 1) -> tf.Graph:
+  """Returns a graph with the network, as it evaluates so many images."""
   if hparams.dtype == 'auto':  # Not yet decided.
     hparams = dataclasses.replace(hparams, dtype='float32')
-  with devices.side_graph():
+  with devices.side_graph() as graph:
     tf.compat.v1.train.create_global_step()  # A user's network may read it.
     built = build(hparams, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       shape = [num_images, manifest.HEIGHT, manifest.WIDTH, manifest.DEPTH]
       built.forward_pass(tf.compat.v1.placeholder(tf.as_dtype(hparams.dtype), shape))
-    yield
+  return graph
 
 
 def _multiplications(operation: tf.Operation) -> int | None:

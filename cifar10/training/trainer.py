@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from cifar10.callbacks import registry
-from cifar10.callbacks.base import Callback, Meter, TrainingGraph
+from cifar10.callbacks.base import Callback, Meter
 from cifar10.cluster.control import ControlState
 from cifar10.cluster.roles import Role
 from cifar10.core import devices, files
@@ -39,6 +39,7 @@ class JobEstimator(tf_estimator.Estimator):
   Attributes:
     evaluator: evaluates on the way, and calls the training's callbacks.
     ended_by: why training ended, once it has.
+    task_hook: counts the steps of this process.
   """
 
   def __init__(self, run: Run, training: Training, examples: Examples, *, with_evaluations: bool):
@@ -52,26 +53,19 @@ class JobEstimator(tf_estimator.Estimator):
     """
     self.evaluator = Evaluator(run)
     self.ended_by = ''
+    self.task_hook = _TaskHook(run.role)
     self._run = run
     self._examples = examples
     self._with_evaluations = with_evaluations
     self._callbacks = self.evaluator.callbacks  # Filled when the job is this process's.
-    self._meter = Meter(run, ())
-    self._task_hook = _TaskHook(run.role)
-    function = model_function(run, training._replace(on_graph=self._on_graph))
-    super().__init__(function, config=run_config(run, run.cluster), params=run.hparams)
+    self._others: list[Callback] = []
+    self._meter = Meter(run, self._others)
+    training = training._replace(on_graph=self._meter.on_graph)
+    super().__init__(model_function(run, training), config=run_config(run), params=run.hparams)
 
   @staticmethod
   def _assert_members_are_not_overridden(estimator: Any) -> None:
     """Allows `train` and `evaluate` below, which TensorFlow refuses in subclasses."""
-
-  def _on_graph(self, graph: TrainingGraph) -> None:
-    self._meter.on_graph(graph)
-
-  @property
-  def steps(self) -> int:
-    """Returns how many steps this process has made."""
-    return self._task_hook.steps
 
   def train(
     self, input_fn: Callable[..., Any], hooks: Sequence[Any] | None = None, **more: Any
@@ -88,7 +82,11 @@ class JobEstimator(tf_estimator.Estimator):
       run.role.announce_done()
       self.ended_by = reason.name
       return self
-    with _locked(run):
+    with contextlib.ExitStack() as stack:
+      if run.role.saves:  # No second process trains there; `control` reads the lock.
+        with files.refusing_errors('--job-dir', run.job_dir):
+          stack.enter_context(job_config.training_lock(run.job_dir))
+        checkpoint_saver.remove_half_saved(run.job_dir)
       claim(run)
       _log_start(run)
       own_hooks = self._make_hooks()
@@ -121,12 +119,11 @@ class JobEstimator(tf_estimator.Estimator):
     savers = [self._saver()] if run.role.saves else []
     for saver in savers:
       run.save, run.predictor = saver.save_now, self._predictor
-    others = registry.make_all(run)
-    self._meter = Meter(run, others)
-    self._callbacks[:] = [self._meter, *others]
+    self._others += registry.make_all(run)
     # The meter and the callbacks precede the saver, so that on_step_end runs before a save. The
     # control hooks, which end training, come after all that may request an end.
-    hooks = [*self._callbacks, *savers, self._task_hook]
+    self._callbacks[:] = [self._meter, *self._others]
+    hooks = [*self._callbacks, *savers, self.task_hook]
     return run.role.with_control(hooks, lambda: bool(run.stop_reason))
 
   def _saver(self) -> checkpoint_saver.SaveHook:
@@ -200,17 +197,6 @@ def still_ended(options: RunOptions) -> StopReason | None:
   return None
 
 
-@contextlib.contextmanager
-def _locked(run: Run) -> Iterator[None]:
-  """The chief's lock on the job dir: prevents a second training; `control` reads it."""
-  with contextlib.ExitStack() as stack:
-    if run.role.saves:
-      with files.refusing_errors('--job-dir', run.job_dir):
-        stack.enter_context(job_config.training_lock(run.job_dir))
-      checkpoint_saver.remove_half_saved(run.job_dir)
-    yield
-
-
 def claim(run: Run, *, writes: bool = True) -> None:
   """The chief's: checks what the job dir holds, and takes it: writes the job's configuration.
 
@@ -249,10 +235,8 @@ def claim(run: Run, *, writes: bool = True) -> None:
 def _log_start(run: Run) -> None:
   """Logs what is trained, and which options are ignored."""
   options, hparams, role = run.options, run.hparams, run.role
-  if options.sync and options.distribute:
-    log.info('--sync is ignored: --distribute %s always is', options.distribute)
-  elif options.sync and not role.is_sync:
-    log.info('--sync is ignored: there is one replica, which waits for no other')
+  if options.sync and not role.is_sync:
+    log.info('--sync is ignored: one replica waits for no other, and --distribute always does')
   if options.num_workers != 1:
     log.info('--num-workers is ignored: the cluster says how many there are')
   log.info(
@@ -293,19 +277,25 @@ class _TaskHook(tf.compat.v1.train.SessionRunHook):
 
 def tell_of_error(error: BaseException, run: Run, callbacks: Sequence[Callback]) -> None:
   """Tells callbacks of an end by an error or a signal; raises InputError for a user's mistake."""
-  if isinstance(error, Terminated):  # It came while a checkpoint was evaluated.
+  first_line = str(error).partition('\n')[0]
+  reason = 'error', f'{type(error).__name__}: {first_line}'
+  if isinstance(error, KeyboardInterrupt):  # The second Ctrl-C, for which nothing is saved.
+    reason = 'SIGINT', 'SIGINT came twice'
+  elif isinstance(error, Terminated):  # It came while a checkpoint was evaluated.
+    reason = _why_stopped(run)
     if run.is_chief and run.stop_reason:
       with contextlib.suppress(OSError):
         last_step = checkpoints.latest_step(run.job_dir)
         stop_record.write(run.job_dir, run.stop_reason, last_step)
-    _tell_all(callbacks, *_why_stopped(run), run.step)
-  elif isinstance(error, KeyboardInterrupt):  # The second Ctrl-C, for which nothing is saved.
-    _tell_all(callbacks, 'SIGINT', 'SIGINT came twice', run.step)
-  else:
-    first_line = str(error).partition('\n')[0]
-    _tell_all(callbacks, 'error', f'{type(error).__name__}: {first_line}', run.step)
-    if mistake := _mistake(error, run):
-      raise InputError(mistake) from None
+  _tell_all(callbacks, *reason, run.step)
+  if isinstance(error, tf.compat.v1.train.NanLossDuringTrainingError):
+    said = f'--learning-rate {run.hparams.learning_rate}'
+    remedy = 'lower it, name a new --job-dir or resume from the last checkpoint'
+    for name, rate in run.role.control.state.rates().items():
+      said = f'{name}={rate:g}, as control set it'
+      command = f'python -m cifar10.control {run.job_dir} {name}=schedule'
+      remedy = f'`{command}` goes back to the options'
+    raise InputError(f'the loss became NaN with {said}; {remedy}') from None
 
 
 def _why_stopped(run: Run) -> tuple[str, str]:
@@ -323,18 +313,3 @@ def _tell_all(callbacks: Sequence[Callback], reason: str, message: str, step: in
       pass  # Where no file can be written, this one cannot write either; the next may still tell.
     except CommandError as error:
       log.error('error: %s', error)
-
-
-def _mistake(error: BaseException, run: Run) -> str:
-  """Returns the mistake of the user's that TensorFlow's error shows; '' if it shows none."""
-  if not isinstance(error, tf.compat.v1.train.NanLossDuringTrainingError):
-    return ''
-  for name, rate in run.role.control.state.rates().items():
-    return (
-      f'the loss became NaN with {name}={rate:g}, as control set it; `python -m cifar10.control '
-      f'{run.job_dir} {name}=schedule` goes back to the options'
-    )
-  return (
-    f'the loss became NaN with --learning-rate {run.hparams.learning_rate}; lower it, name a new '
-    '--job-dir or resume from the last checkpoint'
-  )
