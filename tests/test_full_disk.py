@@ -71,10 +71,7 @@ def test_converting(run_here, disk, kib):
   flags = ['--data-dir', disk.folder, '--synthetic', 100]
   result = run_here(*flags, command=generate_cifar10_tfrecords)
   failed(result, f'--data-dir {disk.folder} cannot be used {FULL}')
-  assert {path.name for path in disk.folder.iterdir()} <= {
-    'cifar-10-synthetic',
-    'cifar10.lock',
-  }
+  assert {path.name for path in disk.folder.iterdir()} <= {'cifar-10-synthetic', 'cifar10.lock'}
   disk.resize(64 << 10)
   line = succeeded(run_here(*flags, command=generate_cifar10_tfrecords))
   assert line['examples'] == {'train': 400, 'validation': 100, 'eval': 100}

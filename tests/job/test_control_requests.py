@@ -1,11 +1,11 @@
-"""Orders as text, requests and answers as files, and who is there to obey."""
+"""Orders as text, requests and answers as files."""
 
 import os
 
 import pytest
 
 from cifar10.core.errors import InputError
-from cifar10.job import control_requests, job_config
+from cifar10.job import control_requests
 from cifar10.job.control_requests import Command
 from cifar10.job.stop_record import StopReason
 
@@ -51,10 +51,3 @@ def test_requests_are_taken_once_and_in_order(tmp_path):
   assert control_requests.read_answer(str(tmp_path), names[0]) == {'ok': True, 'answer': 'done'}
   control_requests.withdraw(str(tmp_path), names[0])
   assert os.listdir(tmp_path / 'control') == []
-
-
-def test_who_trains(tmp_path):
-  assert control_requests.who_trains(str(tmp_path)) == ''
-  with job_config.training_lock(str(tmp_path)):
-    assert control_requests.who_trains(str(tmp_path)).startswith(f'process {os.getpid()} on ')
-  assert control_requests.who_trains(str(tmp_path)) == ''

@@ -118,18 +118,3 @@ def test_behind_a_url_each_task_writes_its_own_file_and_they_are_read_as_one(tmp
   left = [(event['event'], event['step'], event['task']) for event in metrics_log.read(folder)]
   assert left == own
   assert metrics_log.go_back(folder, 10) == 0
-
-
-def test_a_job_that_was_trained_behind_a_url_keeps_its_evaluations(tmp_path):
-  """Copied to a disk, where the evaluator's own file still counts."""
-  for name, events in (
-    ('metrics.jsonl', [('train', 10), ('train', 20)]),
-    ('metrics-evaluator-0.jsonl', [('evaluate', 10), ('evaluate', 20)]),
-    ('metrics-copy.jsonl', [('train', 10), ('train', 20)]),  # The user's own.
-  ):
-    lines = [json.dumps({'event': event, 'step': step, 'time': step}) for event, step in events]
-    (tmp_path / name).write_text('\n'.join([*lines, '']))
-  expected = [('train', 10), ('evaluate', 10), ('train', 20), ('evaluate', 20)]
-  assert curve(tmp_path) == expected
-  assert metrics_log.go_back(str(tmp_path), 10) == 10
-  assert curve(tmp_path) == expected[:2]
