@@ -174,9 +174,7 @@ def load(job_dir: Any, **options: Any) -> Network:
 class Network(Predictor):
   """A trained network in a session that stays open until `close` or the end of its context.
 
-  Attributes:
-    classes: the names of the classes.
-    checkpoint: the path of the one that was read.
+  It has the names of the `classes`, and the path of its `checkpoint`.
   """
 
   def __init__(self, run: Run):
@@ -200,10 +198,7 @@ def results(
 ) -> Iterator[Result]:
   """Runs a plan, for the command, too; yields the JSON objects to print, the result last.
 
-  Args:
-    planned: a checked command.
-    callbacks: the user's, beside those of --callback.
-    monitor: of a single process, in place of a SignalMonitor.
+  `callbacks` come after those of --callback; `monitor` is a single process's.
   """
   command, hparams, options, cluster = planned
   own = registry.named_or_given(options.callback, callbacks)

@@ -53,11 +53,8 @@ class Plan(NamedTuple):
 def check(given: Mapping[str, Any]) -> Plan:
   """Checks all that does not need TensorFlow, and sets what TensorFlow reads on import.
 
-  Args:
-    given: the options of a command by name, as `flags.parse` returns them.
-
-  Raises:
-    InputError: options do not fit the mode, the job, the cluster or each other.
+  `given` are the options of a command by name, as `flags.parse` returns them. Raises InputError if
+  they do not fit the mode, the job, the cluster or each other.
   """
   command = Command(**option.picked(Command, given))
   options = RunOptions(**option.picked(RunOptions, given))
@@ -66,8 +63,7 @@ def check(given: Mapping[str, Any]) -> Plan:
   tasks = os.environ.get('TF_CONFIG') if training else None
   num_ps_needed = 0 if options.distribute else 1
   cluster = tf_config.read_cluster(tasks, num_ps_needed) if tasks else Cluster()
-  of_learning = set(given) - option.names(Command, RunOptions)
-  learning = {name: given[name] for name in of_learning}
+  learning = {name: given[name] for name in set(given) - option.names(Command, RunOptions)}
   if command.recipe:
     learning = recipe_values(command.recipe, learning)
   options, hparams = _job(learning, options, training=training)

@@ -128,7 +128,7 @@ def test_an_option_of_the_program_is_no_family_s(run_here, data_dir, tmp_path):
   place = 'outside_parts:TakenOption'
   code, said = refused(run_here, data_dir, tmp_path, network=place)
   assert code == 2
-  assert f'--network {place} has an option with a name that is taken' in said
+  assert f'--network {place} has an option whose name is taken' in said
 
 
 def test_an_option_may_have_the_name_of_another_family_s(run_here):

@@ -343,8 +343,7 @@ def is_known(name: object) -> bool:
 def find(name: str) -> type[Family]:
   """Returns the family of a known name; of a user's own function, one that is made of it.
 
-  Raises:
-    InputError: a user's own cannot be imported, or is neither a family nor a function.
+  Raises InputError for a user's own that cannot be imported, or is no family and no function.
   """
   if name in BUILT_IN:
     return BUILT_IN[name]

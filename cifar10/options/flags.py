@@ -53,9 +53,7 @@ class Command:
 def parse(description: str, words: Sequence[str] | None = None) -> dict[str, Any]:
   """Returns the given options by name; ends the process on --help, raises InputError on errors.
 
-  Args:
-    description: the command's.
-    words: of a call in Python, which gives names in full; by default those of the command line.
+  `words` are of a call in Python, which gives names in full; by default those of the command line.
   """
   is_call, words = words is not None, sys.argv[1:] if words is None else words
   gone.refuse(words)
@@ -69,9 +67,7 @@ def parse(description: str, words: Sequence[str] | None = None) -> dict[str, Any
   try:
     parser = full_parser(description, own, allow_abbrev=not is_call)
   except argparse.ArgumentError as error:
-    raise InputError(
-      f'--network {network} has an option with a name that is taken: {error}'
-    ) from None
+    raise InputError(f'--network {network} has an option whose name is taken: {error}') from None
   given = vars(parser.parse_args(words))
   # An empty text adds none to a list.
   return {
@@ -85,11 +81,7 @@ def full_parser(
 ) -> argparse.ArgumentParser:
   """Returns a parser of all flags.
 
-  Args:
-    description: the command's.
-    own: the user's own family, if one is chosen; then without the other families, whose options
-      may have the names of its own.
-    allow_abbrev: whether the beginning of a flag will do, where no other flag begins so.
+  With a user's `own` family it is without the others, whose options may have the names of its own.
   """
   parser = OneLineParser(description=description, allow_abbrev=allow_abbrev)
   titled = {f'--network {own.PLACE}: {own.TITLE}': own} if own else FAMILIES

@@ -180,8 +180,7 @@ def all_values(hparams: HParams) -> dict[str, Any]:
 def from_values(given: Mapping[str, Any]) -> HParams:
   """Returns the hyper-parameters with these values, by name; all others have their defaults.
 
-  Raises:
-    InputError: a value is refused, the network unknown, or an option of another family.
+  Raises InputError for values that are refused, an unknown network, another family's options.
   """
   network = given.get('network', families.DEFAULT)
   if not families.is_known(network):
@@ -200,11 +199,7 @@ def from_values(given: Mapping[str, Any]) -> HParams:
 
 
 def from_params(params: Any) -> HParams:
-  """Returns the hyper-parameters in an Estimator's `params`: these, or others by their names.
-
-  Raises:
-    InputError: a value is refused, or no option of a training or a run has such a name.
-  """
+  """Returns the hyper-parameters in an Estimator's `params`: these, or others by their names."""
   if isinstance(params, HParams):
     return params
   given = params if isinstance(params, Mapping) else vars(params)
