@@ -1,6 +1,5 @@
 """Networks and callbacks of a module outside of the program: by flags, in one process and more."""
 
-import functools
 import glob
 import json
 import os
@@ -241,31 +240,6 @@ def test_the_folder_of_a_network_that_failed_takes_another(run_here, data_dir, t
   assert json.loads((job / 'config.json').read_text())['network'] == NET
   said = outcome.refused(run_here(*flags(data_dir, job, network='outside_parts:Outside')))
   assert 'belongs to another configuration: network is outside_parts:net' in said
-
-
-def test_a_network_with_other_variables_loses_no_checkpoint(
-  run_here, data_dir, tmp_path, monkeypatch
-):
-  """Each of the checkpoints would be called damaged and moved away, one after the other."""
-  job, steps = tmp_path / 'job', ['--save-every-steps', 1]
-  small = 'outside_parts:no_variable'
-  monkeypatch.setattr('outside_parts.no_variable', dense)
-  succeeded(run_here(*flags(data_dir, job, *steps, network=small)))
-  kept = {path: path.read_bytes() for path in [job / 'checkpoint', *job.glob('model*')]}
-  monkeypatch.setattr('outside_parts.no_variable', functools.partial(dense, width=5))
-  says = outcome.refused(run_here(*flags(data_dir, job, '--train-steps', 6, network=small)))
-  assert f'{job}/model.ckpt-4 does not fit' in says
-  assert {path: path.read_bytes() for path in kept} == kept
-  monkeypatch.setattr('outside_parts.no_variable', dense)
-  result = run_here(*flags(data_dir, job, '--train-steps', 6, network=small))
-  assert succeeded(result)['global_step'] == 6
-  assert 'resuming at step 4 of 6' in result.stderr
-
-
-def dense(images, is_training, num_classes, width=3):
-  x = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
-  x = tf.matmul(x, tf.compat.v1.get_variable('width', [3, width]))
-  return tf.matmul(x, tf.compat.v1.get_variable('head', [width, num_classes]))
 
 
 def test_a_job_whose_module_is_gone_says_which(run_here, data_dir, tmp_path, monkeypatch):

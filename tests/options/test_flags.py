@@ -1,12 +1,15 @@
-"""Declarations as flags and as a page of the docs."""
+"""Declarations as flags and as a page of the docs; flags of version 1 that are gone."""
+
+import json
 
 import checkout
 import flag_page
 import pytest
+from outcome import succeeded
 
 from cifar10.core.errors import InputError
 from cifar10.core.option import as_flag, declarations
-from cifar10.options import flags
+from cifar10.options import flags, gone
 from cifar10.options.hparams import from_values
 
 DECLARED = [
@@ -46,3 +49,19 @@ def test_options_need_no_tensorflow():
 def test_a_flag_of_another_family_is_named_with_it():
   with pytest.raises(InputError, match='--wrn-depth 16 belongs to --network wrn, not to resnet'):
     from_values({'wrn_depth': 16})
+
+
+@pytest.mark.parametrize('words', [('--best-by', 'loss'), ('--best-by=loss',)])
+def test_a_flag_that_is_gone_is_refused_with_a_remedy(run_here, words):
+  ran = run_here('--job-dir', 'job', *words)
+  assert ran.returncode == 2
+  assert ran.stderr == f'error: --best-by is gone since version 2: {gone.FLAGS["--best-by"]}\n'
+
+
+@pytest.mark.parametrize(('value', 'is_told'), [(0.6, False), (0.7, True)])
+def test_an_old_job_goes_on_without_it(run_here, old_job, data_dir, value, is_told):
+  config = json.loads((old_job / 'config.json').read_text())
+  (old_job / 'config.json').write_text(json.dumps({**config, 'muon_momentum': value}))
+  ran = run_here('--job-dir', old_job, '--data-dir', data_dir, '--mode', 'evaluate')
+  assert succeeded(ran)['global_step'] == 8
+  assert ('muon_momentum 0.7 of this job is gone' in ran.stderr) == is_told
