@@ -20,19 +20,10 @@ import sys
 import checkout
 
 # By their names in version 1 and 2, wherever they lie.
-SPINE = (
-  *(
-    'augmentation',
-    'cifar10_main',
-    'ema',
-    'evaluation',
-    'experiment',
-    'input_pipeline',
-    'lookahead',
-  ),
-  *('model_base', 'model_fn', 'optimizers', 'records', 'resnet', 'schedules', 'sync', 'tf_config'),
-  *('towers', 'trainer'),
-)
+SPINE = """
+augmentation cifar10_main ema evaluation experiment input_pipeline lookahead model_base model_fn
+optimizers records resnet schedules sync tf_config towers trainer
+"""
 SWAPPED = {
   **{'<': '<=', '<=': '<', '>': '>=', '>=': '>', '==': '!=', '!=': '==', ' is not ': ' is '},
   **{' is ': ' is not ', ' not in ': ' in ', ' in ': ' not in ', 'and': 'or', 'or': 'and'},
@@ -80,11 +71,8 @@ def sites(path):
 
 def drawn(count, seed):
   """The mutants of this checkout that the seed names."""
-  spine = [
-    path
-    for path in checkout.modules().values()
-    if os.path.basename(path).removesuffix('.py') in SPINE
-  ]
+  modules = checkout.modules().items()
+  spine = [path for name, path in modules if name.rpartition('.')[2] in SPINE.split()]
   return random.Random(seed).sample([site for path in spine for site in sites(path)], count)
 
 
@@ -110,9 +98,8 @@ def main():
   parser.add_argument('--count', type=int, default=40)
   parser.add_argument('--seed', type=int, default=0)
   flags = parser.parse_args()
-  commit = checkout.run(
-    'git', 'rev-parse', '--short', flags.commit, must_succeed=True
-  ).stdout.strip()
+  named = checkout.run('git', 'rev-parse', '--short', flags.commit, must_succeed=True)
+  commit = named.stdout.strip()
   root = os.path.join(checkout.ROOT, 'runs', 'mutants', commit)
   if not os.path.exists(root):
     checkout.run('git', 'worktree', 'add', '--detach', root, commit, must_succeed=True)
@@ -122,9 +109,7 @@ def main():
   if os.path.exists(kept):
     with open(kept, encoding='utf-8') as file:
       done = [json.loads(line) for line in file]
-  for number, (path, first, last, wrong) in enumerate(drawn(flags.count, flags.seed)):
-    if number < len(done):
-      continue
+  for path, first, last, wrong in drawn(flags.count, flags.seed)[len(done) :]:
     whole = checkout.read(path).encode()
     line = whole[:first].count(b'\n') + 1
     row = {'place': f'{path}:{line}', 'was': whole[first:last].decode(), 'is': wrong}

@@ -51,7 +51,8 @@ def main():
   if len(tested) > 1:
     outcomes['across'] = test_across(tested[0], tested[-1])
   if flags.write:
-    record = {'name': 'support', 'commit': commit(), 'pythons': outcomes}
+    commit = run('git', 'rev-parse', '--short', 'HEAD').stdout.strip()
+    record = {'name': 'support', 'commit': commit, 'pythons': outcomes}
     with open(os.path.join(ROOT, RECORD), 'w', encoding='utf-8') as file:
       file.write(json.dumps(record, indent=1) + '\n')
   print(json.dumps(outcomes))
@@ -62,10 +63,6 @@ def main():
 def is_present(version):
   """Whether it runs: version managers put names on PATH that do not."""
   return bool(shutil.which(f'python{version}')) and not run(f'python{version}', '-c', '').returncode
-
-
-def commit():
-  return run('git', 'rev-parse', '--short', 'HEAD').stdout.strip()
 
 
 def python_of(version):
@@ -92,10 +89,8 @@ def test_across(one, other):
   failed = False
   for here, there in ((one, other), (other, one)):
     command = [python_of(here), '-m', 'pytest', 'tests/test_across.py']
-    variables = {**os.environ, 'OTHER_PYTHON': python_of(there)}
-    failed |= bool(
-      subprocess.run(command, cwd=ROOT, env=variables, check=False, stdout=sys.stderr).returncode
-    )
+    settings = {'cwd': ROOT, 'env': {**os.environ, 'OTHER_PYTHON': python_of(there)}}
+    failed |= subprocess.run(command, check=False, stdout=sys.stderr, **settings).returncode != 0
   what = f'checkpoints and SavedModels between Python {one} and {other}'
   return {'outcome': f'{"failed" if failed else "passed"}: {what}'}
 

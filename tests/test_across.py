@@ -27,23 +27,18 @@ def run(*arguments):
   return succeeded(checkout.run(OTHER, *arguments))
 
 
-def test_the_other_python_goes_on_with_a_job(run_main, data_dir, tmp_path):
+def test_the_other_python_goes_on_with_a_job_and_serves_its_network(run_main, data_dir, tmp_path):
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL]
   here = succeeded(run_main(*flags, '--train-steps', 3))
+  exported = succeeded(run_main('--job-dir', tmp_path, '--mode', 'export'))['saved_model']
   evaluated = run('cifar10_main.py', *flags, '--mode', 'evaluate')
   assert evaluated['global_step'] == 3
   assert evaluated['accuracy'] == pytest.approx(here['accuracy'], abs=1.5 / 70)  # One image.
   assert evaluated['loss'] == pytest.approx(here['loss'], rel=1e-3)
-  assert run('cifar10_main.py', *flags, '--train-steps', 6)['global_step'] == 6
-
-
-def test_the_other_python_serves_an_exported_network(run_main, data_dir, tmp_path):
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL]
-  run_main(*flags, '--train-steps', 3)
-  exported = succeeded(run_main('--job-dir', tmp_path, '--mode', 'export'))['saved_model']
   images = np.random.default_rng(0).integers(0, 256, [5, 32, 32, 3]).astype(np.uint8)
   np.save(tmp_path / 'images.npy', images)
   there = run('-c', SERVE, exported, tmp_path / 'images.npy')
   network = tf.saved_model.load(exported).signatures['serving_default']
-  here = network(images=tf.constant(images))['probabilities']
-  np.testing.assert_allclose(there, here, atol=1e-4)
+  probabilities = network(images=tf.constant(images))['probabilities']
+  np.testing.assert_allclose(there, probabilities, atol=1e-4)
+  assert run('cifar10_main.py', *flags, '--train-steps', 6)['global_step'] == 6
