@@ -100,8 +100,9 @@ test-quick: test
 
 # What a TensorFlow release can break: graphs, towers, training, resuming, export, a cluster.
 test-short: $(STAMP)
-	$(BIN)/python -m pytest tests/core/test_devices.py tests/test_estimator_again.py \
-	  tests/exporters tests/inference tests/training -m 'not slow and not long' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest tests/core/test_devices.py tests/exporters tests/inference tests/training \
+	  -m 'not slow and not long' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest tests/test_estimator_again.py $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest tests/test_commands.py -m 'not slow and not long'
 	$(BIN)/python -m pytest $(ONE_CLUSTER) $(ALL_REDUCE)
 

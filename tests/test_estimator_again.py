@@ -104,6 +104,7 @@ def test_what_was_not_tested_is_refused():
 
 
 @needs_keras_2
+@pytest.mark.slow
 def test_a_premade_estimator_trains_evaluates_and_exports(tmp_path):
   measured = again(CANNED, '--model-dir', tmp_path, '--steps', 30)
   assert measured['global_step'] == 30
@@ -120,6 +121,7 @@ def test_a_premade_estimator_trains_evaluates_and_exports(tmp_path):
 
 
 @needs_keras_2
+@pytest.mark.slow
 def test_layers_hooks_and_a_warm_start(tmp_path):
   first = again(RESNET, '--model_dir', tmp_path / 'first')
   assert len(first['losses']) == 20

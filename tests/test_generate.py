@@ -171,6 +171,7 @@ def test_force_replaces_even_a_damaged_manifest_as_its_error_says(generate_here,
     assert succeeded(generate_here(*flags, size, '--force'))['examples']['train'] == count
 
 
+@pytest.mark.slow
 def test_two_at_a_time_are_refused_and_a_kill_leaves_no_half_file(generate_here, tmp_path):
   flags = ['--data-dir', tmp_path, '--synthetic']
   with subprocess.Popen([sys.executable, SCRIPT, *map(str, flags), '3000']) as process:

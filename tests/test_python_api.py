@@ -146,7 +146,7 @@ def test_calls_leave_the_process_as_it_was(job, data_dir, tmp_path, monkeypatch)
   monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))  # Of no other process.
   cifar10.evaluate(folder, data_dir)  # What is set once is documented.
   before, threads, left = state(), set(threading.enumerate()), leftovers()
-  for _ in range(3):
+  for _ in range(2):
     cifar10.train(tmp_path / 'job', data_dir, **SMALL)
     shutil.rmtree(tmp_path / 'job')
   cifar10.evaluate(folder, data_dir)
