@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from typing import NamedTuple
 
 import checkout
 import gpus
@@ -99,26 +98,18 @@ def run_main():
   return run
 
 
-class Ran(NamedTuple):
-  """How a command ended in this process."""
-
-  returncode: int
-  stdout: str
-  stderr: str
-
-
 @pytest.fixture
 def run_here(monkeypatch, capfd):
   """Runs a command's main function in this process, without another import of TensorFlow.
 
-  Returns a function of the flags of cifar10_main.py, or of another `command` -> Ran. What only a
-  process shows (what TensorFlow writes while it is imported, threads, its end) needs `run_main`.
+  Returns a function of the flags of cifar10_main.py, or of another `command` -> CompletedProcess.
+  What only a process shows (what TensorFlow writes on import, threads, its end) needs `run_main`.
   """
 
   def run(*flags, command=cifar10_main):
     capfd.readouterr()
     code = _exit_code(command, flags, monkeypatch)
-    return Ran(code, *capfd.readouterr())
+    return subprocess.CompletedProcess(flags, code, *capfd.readouterr())
 
   return run
 
@@ -128,11 +119,13 @@ def run_shared():
   """As `run_here`, for fixtures that several tests share; of what Python writes."""
 
   def run(*flags, command=cifar10_main):
-    out, said = io.StringIO(), io.StringIO()
-    streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(said)
-    with pytest.MonkeyPatch.context() as patch, streams[0], streams[1]:
+    with (
+      pytest.MonkeyPatch.context() as patch,
+      contextlib.redirect_stdout(io.StringIO()) as out,
+      contextlib.redirect_stderr(io.StringIO()) as said,
+    ):
       code = _exit_code(command, flags, patch)
-    return Ran(code, out.getvalue(), said.getvalue())
+    return subprocess.CompletedProcess(flags, code, out.getvalue(), said.getvalue())
 
   return run
 
