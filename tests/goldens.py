@@ -1,6 +1,6 @@
 """Whether this checkout computes what commit 0872a1f, the last of version 1, computes, bit for bit.
 
-  python tests/goldens.py [--quick] [--only PATTERN] [--twice] [--jobs N]
+  python tests/goldens.py [--quick] [--only PATTERN] [--jobs N]
 
 Runs each case of golden_cases.py with the program of 0872a1f and with that of this checkout, on
 this machine and with the Python that runs this, and compares every variable of the last checkpoint,
@@ -40,7 +40,6 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
   parser.add_argument('--quick', action='store_true', help='only the cases that are marked so')
   parser.add_argument('--only', default='', metavar='PATTERN', help='those whose name has this')
-  parser.add_argument('--twice', action='store_true', help=f'compare {OLD_COMMIT} with itself')
   parser.add_argument('--jobs', type=int, default=2, help='cases at the same time (default: 2)')
   flags = parser.parse_args()
   os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
@@ -49,7 +48,7 @@ def main():
   asked = [name for name in asked if CASES[name].quick or not flags.quick]
   asked = [name for name in asked if '$' not in os.path.expandvars(CASES[name].command)]
   with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
-    same = list(pool.map(lambda name: goldens.compare(name, flags.twice), asked))
+    same = list(pool.map(goldens.compare, asked))
   result = {
     'same': sum(same),
     'different': [name for name, is_same in zip(asked, same) if not is_same],
@@ -76,14 +75,13 @@ class Goldens:
       if not os.path.exists(self.photos):
         make_photos(self.photos)
 
-  def compare(self, name, twice=False):
+  def compare(self, name):
     """Runs a case here, and with 0872a1f where that has not been done -> whether alike."""
     case, since = CASES[name], time.monotonic()
     old = self.outcome(name)
     seconds = time.monotonic() - since
-    checkout, folder = (self.old, 'twice') if twice else (ROOT, 'now')
-    command = case.command if twice else case.now or case.command
-    now, said = self.run(checkout, os.path.join(ROOT, 'runs/goldens', folder), name, command)
+    folder = os.path.join(ROOT, 'runs/goldens/now')
+    now, said = self.run(ROOT, folder, name, case.now or case.command)
     lines = differences(old, now)
     if (old['exit code'] != 0, old['error lines']) != (case.fails, case.fails):
       lines.append(f'{OLD_COMMIT} ends with {old["exit code"]} and {old["error lines"]} errors')

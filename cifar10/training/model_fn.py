@@ -117,22 +117,20 @@ def _train_spec(
   host = f'{cluster.job}/device:CPU:0' if cluster.num_ps else ''
   gradients = towers.average_gradients([tower.gradients for tower in built], host)
   of_proxy = towers.average_gradients([half.gradients for half in halves], host) if halves else []
-  examples_per_update = hparams.train_batch_size * num_workers
   global_step = tf.compat.v1.train.get_or_create_global_step()
-  rates = learning_rates(hparams, global_step, training.examples_per_epoch, examples_per_update)
+  examples = training.examples_per_epoch, hparams.train_batch_size * num_workers
+  rates = learning_rates(hparams, global_step, *examples)
   role.control.build()
   rates = Rates(*role.control.rates(*rates))  # Or as `control` has set them.
-
-  # Of tower 0 only: else every tower would update the same moving averages at each step.
+  # Else every tower would update the same moving averages at each step.
   update_ops = built[0].update_ops if role.updates_moving_averages else ()
   # Lookahead and --ema-decay average the moving averages, too, after their update. The chief of
   # synchronous training updates variables after a step, which includes them.
-  own = make_optimizer(hparams, rates, groups, () if role.is_sync else update_ops)
-  optimizer = role.optimizer(own, hparams.train_steps)
+  optimizer = make_optimizer(hparams, rates, groups, () if role.is_sync else update_ops)
+  optimizer = role.optimizer(optimizer, hparams.train_steps)
   exchanged = role.exchanged(groups.scaled(gradients + of_proxy))
   train_op = optimizer.apply_gradients(exchanged, global_step)
-  scalars, loss_parts = _losses(built, halves)
-  scalars['learning_rate'] = rates.sgd
+  scalars, loss_parts = _losses(built, halves, rates)
   training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
   return tf_estimator.EstimatorSpec(
     tf_estimator.ModeKeys.TRAIN,
@@ -185,9 +183,9 @@ def _get_variable(
 
 
 def _losses(
-  built: Sequence[Tower], halves: Sequence[HarderHalf]
+  built: Sequence[Tower], halves: Sequence[HarderHalf], rates: Rates
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-  """Returns loss and accuracy of a step, and the parts of the loss with the proxy's beside them."""
+  """Returns the scalars of a step, and the parts of the loss with the proxy's beside them."""
   parts = {
     'cross_entropy': tf.add_n([tower.cross_entropy for tower in built]) / len(built),
     'weight_penalty': built[0].weight_penalty,
@@ -197,7 +195,8 @@ def _losses(
     parts['proxy_cross_entropy'] = tf.add_n([half.cross_entropy for half in halves]) / len(halves)
   # On all images that the towers learn from.
   correct = [evaluation.is_correct(tower.labels, tower.logits) for tower in built]
-  return {'loss': loss, 'accuracy': tf.reduce_mean(tf.concat(correct, 0))}, parts
+  accuracy = tf.reduce_mean(tf.concat(correct, 0))
+  return {'loss': loss, 'accuracy': accuracy, 'learning_rate': rates.sgd}, parts
 
 
 def _add_saver(max_to_keep: int) -> None:

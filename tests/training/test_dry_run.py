@@ -140,18 +140,3 @@ def test_a_job_that_has_ended_takes_no_time(run_here, data_dir, tmp_path):
   planned = run_here(*flags, '--dry-run')
   assert json.loads(planned.stdout)['training_seconds'] == 0
   assert 'it goes on with a higher --stop-at-accuracy' in planned.stderr
-
-
-def test_epochs_say_which_steps_there_are_to_profile(run_here, data_dir, tmp_path):
-  """6,000 epochs of 16 steps: 96,000, which are more than the default's 80,000."""
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, '--dry-run']
-  flags += ['--mode', 'train', '--train-epochs', 6000]
-  assert succeeded(run_here(*flags, '--profile-steps', '95999:96000'))['train_steps'] == 96_000
-  said = refused(run_here(*flags, '--profile-steps', '96000:96001'))
-  assert '96000:96001 goes beyond the last step, 96000' in said
-
-
-def test_belongs_to_training(run_here, tmp_path):
-  result = run_here('--job-dir', tmp_path, '--mode', 'evaluate', '--dry-run')
-  said = refused(result, at_once=True)
-  assert said.startswith('error: --dry-run is for --mode train')

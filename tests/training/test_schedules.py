@@ -13,18 +13,6 @@ from cifar10.training import schedules
 from cifar10.training.experiment import for_training
 
 
-def with_gradients(count):
-  role = roles.Role()
-  role.gradients_per_update = count
-  return role
-
-
-def in_steps(hparams, options, role, examples):
-  where = Placement(0, 'CPU', 1, 'channels_last')
-  run = for_training(Run(hparams, options, role, CIFAR10, where), examples, with_evaluations=False)
-  return run.hparams, run.options
-
-
 @pytest.mark.parametrize(
   ('epochs', 'examples', 'per_step', 'steps'),
   [
@@ -98,11 +86,7 @@ def test_other_triangles(peak, last, steps, expected):
 @pytest.mark.parametrize(('gradients', 'expected'), [(1, 938), (2, 469)])
 def test_epochs_are_counted_in_steps(gradients, expected):
   """Of 40,000 examples, 312.5 steps of 128 an epoch; with two workers' batches 156.25 steps."""
-  role = with_gradients(gradients)
-  hparams, _ = in_steps(HParams(train_epochs=3.0), RunOptions('job'), role, 40_000)
-  assert hparams.train_steps == expected
-
-
-def test_what_is_given_in_steps_stays():
-  hparams, options = HParams(train_steps=7), RunOptions('job', eval_every_steps=3)
-  assert in_steps(hparams, options, roles.Role(), 40_000) == (hparams, options)
+  role, where = roles.Role(), Placement(0, 'CPU', 1, 'channels_last')
+  role.gradients_per_update = gradients
+  run = Run(HParams(train_epochs=3.0), RunOptions('job'), role, CIFAR10, where)
+  assert for_training(run, 40_000, with_evaluations=False).last_step == expected
