@@ -316,7 +316,9 @@ def test_an_asynchronous_chief_that_is_killed_for_good(cluster):
   assert tasks.said('worker 0', f'waiting for {chief}')
   [line] = tasks.said('worker 0', 'error: .*')
   assert re.search(f'waited 40 s: {chief} cannot be reached', line)
-  assert tasks.said('ps 0', f'error: nobody trains: {chief} cannot be reached')
+  assert tasks.said('ps 0', f'error: nobody trains: waited 40 s: {chief} cannot be reached'), (
+    tasks.text()
+  )
 
 
 @pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
