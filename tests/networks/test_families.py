@@ -86,10 +86,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize(
-  'network',
-  BUILT_IN,
-)
+@pytest.mark.parametrize('network', BUILT_IN)
 def test_muon_is_for_the_kernels_of_every_family(network):
   given = {'network': network, 'muon_learning_rate': 0.1, **SMALL[network]}
   for name, group in groups(from_values(given)).items():

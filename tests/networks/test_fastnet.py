@@ -38,10 +38,11 @@ def noise():
   return np.random.default_rng(0).integers(0, 256, [100, 32, 32, 3]).astype(np.uint8)
 
 
-def network(prepared=None, *, dtype=tf.float32, data_format='channels_last', **options):
-  settings = model_base.LayerSettings(True, data_format, 0.6, 1e-12, dtype)
-  options = FastNetFamily(**{'widths': WIDTHS, **options})
-  return fastnet.FastNet(options, settings, CIFAR10, prepared)
+def network(prepared=None, divisor=None, settings=None, **options):
+  """In training; `settings` are other fields of LayerSettings."""
+  plain = model_base.LayerSettings(True, 'channels_last', 0.6, 1e-12)
+  family = FastNetFamily(**{'widths': WIDTHS, **options})
+  return fastnet.FastNet(family, plain._replace(**settings or {}), CIFAR10, prepared, divisor)
 
 
 def standardised(images):
@@ -113,7 +114,7 @@ def test_the_first_layer_whitens_standardised_images(images, dtype):
   """1.702 times the convolution of standardised images, though it reads -1..1."""
   kernel = fastnet.whitening_kernel(images, CIFAR10)
   raw = input_pipeline.normalise(tf.constant(images), dtype)
-  y, bias = network(fastnet.Prepared(kernel), dtype=dtype)._whiten(raw)
+  y, bias = network(fastnet.Prepared(kernel), settings={'dtype': dtype})._whiten(raw)
   y = tf.cast(y + bias, tf.float32)
   [variable] = [v for v in tf.compat.v1.global_variables() if v.op.name == 'whitening/kernel']
   value, stored = run([y, variable])
@@ -132,9 +133,7 @@ def test_the_head_starts_as_large_as_its_sources(width, divisor, expected):
 
   Logits of 64 channels that are divided by 512: 512 / 9 / sqrt(3 * 64), for the same at first.
   """
-  settings = model_base.LayerSettings(True, 'channels_last', 0.6, 1e-12)
-  net = fastnet.FastNet(FastNetFamily(widths=(24, 24, width)), settings, CIFAR10, divisor=divisor)
-  net._head(tf.zeros([1, 1, 1, width]))
+  network(divisor=divisor, widths=(24, 24, width))._head(tf.zeros([1, 1, 1, width]))
   [kernel] = run(tf.compat.v1.trainable_variables())
   assert kernel.std() == pytest.approx(expected, rel=0.05)
 
@@ -163,7 +162,7 @@ def test_a_compiled_network_is_the_same_network(noise):
 def test_channels_first_and_last_have_the_same_variables():
   def shapes(data_format):
     with tf.Graph().as_default():
-      network(data_format=data_format).forward_pass(tf.zeros([2, 32, 32, 3]))
+      network(settings={'data_format': data_format}).forward_pass(tf.zeros([2, 32, 32, 3]))
       return {v.op.name: v.shape for v in tf.compat.v1.global_variables()}
 
   assert shapes('channels_first') == shapes('channels_last')
@@ -184,11 +183,10 @@ def test_channels_first_computes_what_channels_last_does(noise, is_training):
   results = []
   for data_format in ('channels_last', 'channels_first'):
     with tf.compat.v1.variable_scope('network', reuse=bool(results)):
-      settings = model_base.LayerSettings(is_training, data_format, 0.6, 1e-3)
-      options = FastNetFamily(
-        widths=WIDTHS, first_bias_steps=1 if data_format == 'channels_first' else 0
-      )
-      net = fastnet.FastNet(options, settings, CIFAR10, fastnet.Prepared(kernel))
+      settings = {'is_training': is_training, 'data_format': data_format}
+      settings['batch_norm_epsilon'] = 1e-3
+      steps = 1 if data_format == 'channels_first' else 0
+      net = network(fastnet.Prepared(kernel), None, settings, first_bias_steps=steps)
       logits = net.forward_pass(x)
     results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
   with tf.compat.v1.Session() as session:

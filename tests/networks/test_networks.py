@@ -120,6 +120,7 @@ def head(x, params):
   return x.mean((2, 3)) @ params['fully_connected/kernel'] + params['fully_connected/bias']
 
 
+BOTTLENECKS = {'resnet_version': 2, 'bottleneck': True}
 BOTTLENECK = functools.partial(resnet, widths=(64, 128, 256))
 WIDE = functools.partial(resnet, widths=(32, 64, 128), activates=False)
 NARROW = functools.partial(resnet, activates=False)
@@ -129,7 +130,7 @@ NARROW = functools.partial(resnet, activates=False)
 NETWORKS = {
   'v1': (FamilyResNet, ResNetFamily(14), functools.partial(resnet, block=block_v1)),
   'v2': (FamilyResNet, ResNetFamily(14, resnet_version=2), resnet),
-  'bottleneck': (FamilyResNet, ResNetFamily(20, resnet_version=2, bottleneck=True), BOTTLENECK),
+  'bottleneck': (FamilyResNet, ResNetFamily(20, **BOTTLENECKS), BOTTLENECK),
   'wrn': (WideResNet, WideResNetFamily(wrn_depth=16, wrn_widen_factor=2), WIDE),
   'narrow': (WideResNet, WideResNetFamily(wrn_depth=10, wrn_widen_factor=1), NARROW),
   'vgg': (ThinVgg, VggFamily(), vgg),
@@ -151,10 +152,6 @@ def trained(network, family, **options):
   with tf.Graph().as_default():
     build(network, family, tf.zeros([1, 32, 32, 3]), **options)
     return {each.op.name: each.shape.as_list() for each in tf.compat.v1.trainable_variables()}
-
-
-def count(network, family):
-  return sum(math.prod(shape) for shape in trained(network, family).values())
 
 
 def random_images(batch):
@@ -188,110 +185,87 @@ def run_with(params, fetches):
 
 
 # Variables. A convolution k x k from a to b channels has kkab and no bias, batch norm has 2b.
-
-
+#
+# ResNets. First layer 3x3x3x16 + 2x16 = 464; last 64x10 + 10 = 650; n blocks in each stage.
+# stage 1, each block: 2 x 9x16x16 + 2 x 32 = 4,608 + 64               =   4,672
+# stage 2, first: 9x16x32 + 9x32x32 + 2 x 64 = 4,608 + 9,216 + 128     =  13,952
+#          others: 2 x 9x32x32 + 128 = 18,432 + 128                    =  18,560
+# stage 3, first: 9x32x64 + 9x64x64 + 2 x 128 = 18,432 + 36,864 + 256  =  55,552
+#          others: 2 x 9x64x64 + 256 = 73,728 + 256                    =  73,984
+# The shortcuts have none. Together
+# 464 + 650 + 4,672n + 13,952 + 18,560(n-1) + 55,552 + 73,984(n-1) = 97,216n - 21,926
+# n = 3: 291,648 - 21,926; n = 7: 680,512 - 21,926; n = 18: 1,749,888 - 21,926. In He et al. 2015,
+# table 6: 0.27, 0.66 and 1.7 million.
+# Version 2 has as many. Each block's first bn is over its input instead of its output: 32 - 64 and
+# 64 - 128 fewer in the two blocks that widen. The first layer's bn goes, 32, and the last one
+# comes, 128. Sum 0.
+#
+# Bottlenecks. A block from a to b with width w = b / 4 has 2a + aw + 2w + 9ww + 2w + wb, and ab of
+# projection.
+# stage 1, first (16 to 64, w 16): 32 + 256 + 32 + 2,304 + 32 + 1,024 + 1,024        =  4,704
+#          others (64 to 64):     128 + 1,024 + 32 + 2,304 + 32 + 1,024              =  4,544
+# stage 2, first (64 to 128, w 32): 128 + 2,048 + 64 + 9,216 + 64 + 4,096 + 8,192    = 23,808
+#          others:                  256 + 4,096 + 64 + 9,216 + 64 + 4,096            = 17,792
+# stage 3, first (128 to 256, w 64): 256 + 8,192 + 128 + 36,864 + 128 + 16,384
+#                                    + 32,768                                        = 94,720
+#          others:        512 + 16,384 + 128 + 36,864 + 128 + 16,384                 = 70,400
+# First convolution 432, last bn 2 x 256 = 512, fully connected 256x10 + 10 = 2,570.
+# Together 126,746 + 92,736(n-1); n = 18 gives 1,703,258: the 1.7 M of ResNet-164 in Identity
+# Mappings, table 4.
+#
+# VGG. A 3x3 convolution from a to b channels and its batch norm: 9ab + 2b.
+#              convolutions of VGG-16, ab                                    channels
+#   group 1:   3x64 + 64x64                     = 192 + 4,096     =     4,288     128
+#   group 2:   64x128 + 128x128                 = 8,192 + 16,384  =    24,576     256
+#   group 3:   128x256 + 2 x 256x256            = 32,768 + 131,072 =  163,840     768
+#   group 4:   256x512 + 2 x 512x512            = 131,072 + 524,288 = 655,360   1,536
+#   group 5:   3 x 512x512                                        =   786,432   1,536
+#   together                                                        1,634,496   4,224
+# 9 x 1,634,496 = 14,710,464; 2 x 4,224 = 8,448; dense 512x10 + 10 = 5,130: 14,724,042.
+# VGG-19 has one more convolution in each of the last three groups:
+# 9 x (65,536 + 2 x 262,144) + 2 x (256 + 2 x 512) = 5,308,416 + 2,560 = 5,310,976 more, 20,035,018,
+# the number in logs/vgg_24208029 of the WRN authors' repository.
+# VGG-13 has one less: 14,724,042 - 5,310,976 = 9,413,066; and VGG-11 without a second one in the
+# first two groups: 9 x (4,096 + 16,384) + 2 x (64 + 128) = 184,704 less, 9,228,362.
+#
+# Wide ResNets. First convolution 3x3x3x16 = 432; a block from a to b has 2a + 9ab + 2b + 9bb.
+# A stage's first block has ab more; last batch norm and dense layer, from c: 2c + 10c + 10.
+#
+# WRN-16-4: one other block a stage.
+#   stage 1, 16 to 64:   160 + 10,240 + 36,864   =    47,264, others     256 +    73,728 =    73,984
+#   stage 2, 64 to 128:  384 + 81,920 + 147,456  =   229,760, others     512 +   294,912 =   295,424
+#   stage 3, 128 to 256: 768 + 327,680 + 589,824 =   918,272, others   1,024 + 1,179,648 = 1,180,672
+#   first and last: 432 + 3,072 + 10 = 3,514
+#   47,264 + 229,760 + 918,272 + 73,984 + 295,424 + 1,180,672 + 3,514 = 2,748,890
+#
+# WRN-28-10: three other blocks a stage.
+#   stage 1, 16 to 160:  352 + 25,600 + 230,400        =   256,352, others   640 +   460,800
+#   stage 2, 160 to 320: 960 + 512,000 + 921,600       = 1,434,560, others 1,280 + 1,843,200
+#   stage 3, 320 to 640: 1,920 + 2,048,000 + 3,686,400 = 5,736,320, others 2,560 + 7,372,800
+#   first and last: 432 + 7,680 + 10 = 8,122
+#   7,427,232 + 3 x (461,440 + 1,844,480 + 7,375,360) + 8,122 = 7,435,354 + 29,043,840 = 36,479,194
+# The paper says 36.5 M, and 8.9 M of WRN-40-4: 1,195,296 + 5 x (73,984 + 295,424 + 1,180,672)
+#   + 3,514 = 8,949,210
 @pytest.mark.parametrize(
-  ('layers', 'expected', 'millions'),  # The last: He et al. 2015, table 6.
+  ('network', 'family', 'expected'),
   [
-    (20, 269722, '0.27'),  # n = 3: 291,648 - 21,926
-    (44, 658586, '0.66'),  # n = 7: 680,512 - 21,926
-    pytest.param(110, 1727962, '1.7', marks=pytest.mark.slow),  # n = 18: 1,749,888 - 21,926
+    (FamilyResNet, ResNetFamily(20), 269722),
+    (FamilyResNet, ResNetFamily(44), 658586),
+    pytest.param(FamilyResNet, ResNetFamily(110), 1727962, marks=pytest.mark.slow),
+    (FamilyResNet, ResNetFamily(20, resnet_version=2), 269722),
+    (FamilyResNet, ResNetFamily(11, **BOTTLENECKS), 126746),
+    pytest.param(FamilyResNet, ResNetFamily(164, **BOTTLENECKS), 1703258, marks=pytest.mark.slow),
+    (Vgg, VggFamily(vgg_layers=11), 9228362),
+    (Vgg, VggFamily(vgg_layers=13), 9413066),
+    (Vgg, VggFamily(vgg_layers=16), 14724042),
+    (Vgg, VggFamily(vgg_layers=19), 20035018),
+    (WideResNet, WideResNetFamily(wrn_depth=16, wrn_widen_factor=4), 2748890),
+    (WideResNet, WideResNetFamily(wrn_depth=28, wrn_widen_factor=10), 36479194),
+    (WideResNet, WideResNetFamily(wrn_depth=40, wrn_widen_factor=4), 8949210),
   ],
 )
-def test_parameters_of_resnets_equal_the_papers_table(layers, expected, millions):
-  """First layer 3x3x3x16 + 2x16 = 464; last 64x10 + 10 = 650; n blocks in each stage.
-
-  stage 1, each block: 2 x 9x16x16 + 2 x 32 = 4,608 + 64               =   4,672
-  stage 2, first: 9x16x32 + 9x32x32 + 2 x 64 = 4,608 + 9,216 + 128     =  13,952
-           others: 2 x 9x32x32 + 128 = 18,432 + 128                    =  18,560
-  stage 3, first: 9x32x64 + 9x64x64 + 2 x 128 = 18,432 + 36,864 + 256  =  55,552
-           others: 2 x 9x64x64 + 256 = 73,728 + 256                    =  73,984
-  The shortcuts have none. Together
-  464 + 650 + 4,672n + 13,952 + 18,560(n-1) + 55,552 + 73,984(n-1) = 97,216n - 21,926
-  """
-  assert count(FamilyResNet, ResNetFamily(layers)) == expected
-  decimals = len(millions) - 2
-  assert f'{expected / 1e6:.{decimals}f}' == millions
-
-
-def test_version_2_has_as_many_parameters_as_version_1():
-  """Each block's first bn is over its input instead of its output.
-
-  That is 32 - 64 and 64 - 128 fewer in the two blocks that widen. The first layer's bn goes, 32,
-  and the last one comes, 128. Sum 0.
-  """
-  assert count(FamilyResNet, ResNetFamily(20, resnet_version=2)) == 269722
-
-
-@pytest.mark.parametrize(
-  ('layers', 'expected'), [(11, 126746), pytest.param(164, 1703258, marks=pytest.mark.slow)]
-)
-def test_parameters_of_bottlenecks_equal_the_papers_table(layers, expected):
-  """A block from a to b with width w = b / 4: 2a + aw + 2w + 9ww + 2w + wb, and ab of projection.
-
-  stage 1, first (16 to 64, w 16): 32 + 256 + 32 + 2,304 + 32 + 1,024 + 1,024        =  4,704
-           others (64 to 64):     128 + 1,024 + 32 + 2,304 + 32 + 1,024              =  4,544
-  stage 2, first (64 to 128, w 32): 128 + 2,048 + 64 + 9,216 + 64 + 4,096 + 8,192    = 23,808
-           others:                  256 + 4,096 + 64 + 9,216 + 64 + 4,096            = 17,792
-  stage 3, first (128 to 256, w 64): 256 + 8,192 + 128 + 36,864 + 128 + 16,384
-                                     + 32,768                                        = 94,720
-           others:        512 + 16,384 + 128 + 36,864 + 128 + 16,384                 = 70,400
-  First convolution 432, last bn 2 x 256 = 512, fully connected 256x10 + 10 = 2,570.
-  Together 126,746 + 92,736(n-1); n = 18 gives 1,703,258: the 1.7 M of ResNet-164 in Identity
-  Mappings, table 4.
-  """
-  assert count(FamilyResNet, ResNetFamily(layers, resnet_version=2, bottleneck=True)) == expected
-
-
-@pytest.mark.parametrize(
-  ('layers', 'expected'), [(11, 9228362), (13, 9413066), (16, 14724042), (19, 20035018)]
-)
-def test_parameters_of_vgg_by_hand(layers, expected):
-  """A 3x3 convolution from a to b channels and its batch norm: 9ab + 2b.
-
-               convolutions of VGG-16, ab                                    channels
-    group 1:   3x64 + 64x64                     = 192 + 4,096     =     4,288     128
-    group 2:   64x128 + 128x128                 = 8,192 + 16,384  =    24,576     256
-    group 3:   128x256 + 2 x 256x256            = 32,768 + 131,072 =  163,840     768
-    group 4:   256x512 + 2 x 512x512            = 131,072 + 524,288 = 655,360   1,536
-    group 5:   3 x 512x512                                        =   786,432   1,536
-    together                                                        1,634,496   4,224
-  9 x 1,634,496 = 14,710,464; 2 x 4,224 = 8,448; dense 512x10 + 10 = 5,130: 14,724,042.
-  VGG-19 has one more convolution in each of the last three groups:
-  9 x (65,536 + 2 x 262,144) + 2 x (256 + 2 x 512) = 5,308,416 + 2,560 = 5,310,976 more, 20,035,018,
-  the number in logs/vgg_24208029 of the WRN authors' repository.
-  VGG-13 has one less: 14,724,042 - 5,310,976 = 9,413,066; and VGG-11 without a second one in the
-  first two groups: 9 x (4,096 + 16,384) + 2 x (64 + 128) = 184,704 less, 9,228,362.
-  """
-  assert count(Vgg, VggFamily(vgg_layers=layers)) == expected
-
-
-@pytest.mark.parametrize(
-  ('depth', 'factor', 'expected'), [(16, 4, 2748890), (28, 10, 36479194), (40, 4, 8949210)]
-)
-def test_parameters_of_wide_resnets_by_hand(depth, factor, expected):
-  """First convolution 3x3x3x16 = 432; a block from a to b has 2a + 9ab + 2b + 9bb.
-
-  A stage's first block has ab more; last batch norm and dense layer, from c: 2c + 10c + 10.
-
-  WRN-16-4: one other block a stage.
-    stage 1, 16 to 64:   160 + 10,240 + 36,864   =    47,264, others     256 +    73,728 =    73,984
-    stage 2, 64 to 128:  384 + 81,920 + 147,456  =   229,760, others     512 +   294,912 =   295,424
-    stage 3, 128 to 256: 768 + 327,680 + 589,824 =   918,272, others   1,024 + 1,179,648 = 1,180,672
-    first and last: 432 + 3,072 + 10 = 3,514
-    47,264 + 229,760 + 918,272 + 73,984 + 295,424 + 1,180,672 + 3,514 = 2,748,890
-
-  WRN-28-10: three other blocks a stage.
-    stage 1, 16 to 160:  352 + 25,600 + 230,400        =   256,352, others   640 +   460,800
-    stage 2, 160 to 320: 960 + 512,000 + 921,600       = 1,434,560, others 1,280 + 1,843,200
-    stage 3, 320 to 640: 1,920 + 2,048,000 + 3,686,400 = 5,736,320, others 2,560 + 7,372,800
-    first and last: 432 + 7,680 + 10 = 8,122
-    7,427,232 + 3 x (461,440 + 1,844,480 + 7,375,360) + 8,122 = 7,435,354 + 29,043,840 = 36,479,194
-  The paper says 36.5 M, and 8.9 M of WRN-40-4: 1,195,296 + 5 x (73,984 + 295,424 + 1,180,672)
-    + 3,514 = 8,949,210
-  """
-  family = WideResNetFamily(wrn_depth=depth, wrn_widen_factor=factor)
-  assert count(WideResNet, family) == expected
+def test_parameters_by_hand(network, family, expected):
+  assert sum(math.prod(shape) for shape in trained(network, family).values()) == expected
 
 
 def test_variable_names():
