@@ -163,17 +163,15 @@ def test_a_job_dir_keeps_its_configuration(refusal, tmp_path, config, message):
   assert sorted(os.listdir(tmp_path)) == ['checkpoint', 'config.json']
 
 
+ONLY_BEST = {'job/config.json': '{"num_layers": 14}', 'job/best/model.ckpt-3.index': ''}
+OTHER_DATA = {'job/config.json': '{"num_layers": 8, "data": {"train": "x"}}', 'job/checkpoint': ''}
+
+
 @pytest.mark.parametrize(
   ('files', 'message'),
   [
-    (  # Of which only the best is left.
-      {'job/config.json': '{"num_layers": 14}', 'job/best/model.ckpt-3.index': ''},
-      'num_layers is 14 there and 8 here',
-    ),
-    (
-      {'job/config.json': '{"num_layers": 8, "data": {"train": "x"}}', 'job/checkpoint': ''},
-      'was trained on other data',
-    ),
+    (ONLY_BEST, 'num_layers is 14 there and 8 here'),
+    (OTHER_DATA, 'was trained on other data'),
     ({'job/checkpoint': ''}, 'another program wrote them'),
     ({'job': ''}, 'Not a directory'),
   ],
