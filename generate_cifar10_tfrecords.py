@@ -15,18 +15,18 @@ DATA/cifar10.json, tells cifar10_main.py which data set they hold.
 """
 
 import argparse
+import contextlib
 import functools
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from cifar10.core import cli, files, lock, logs, start_tensorflow
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import manifest
-from cifar10.data.build import archive, image_folder, writer
+from cifar10.data.build import archive, image_folder, synthetic
 from cifar10.data.build.archive import download_and_extract
-from cifar10.data.build.writer import convert_to_tfrecord
 
 __all__ = ['convert_to_tfrecord', 'download_and_extract', 'generate', 'main', 'parse']
 
@@ -73,19 +73,17 @@ def generate(flags: argparse.Namespace) -> dict[str, object]:
   """
   data_dir, source = flags.data_dir, _source(flags)
   with files.naming_errors('--data-dir', data_dir):
-    lacking = [] if flags.force else writer.lacking(data_dir, source)
-    if lacking or flags.force:
-      if 0 < len(lacking) < len(manifest.SUBSETS):
-        log.info(f'missing or damaged: {", ".join(lacking)}; making all')
+    lacking = [*_paths(data_dir).values()] if flags.force else _lacking(data_dir, source)
+    if 0 < len(lacking) < len(manifest.SUBSETS):
+      log.info(f'missing or damaged: {", ".join(lacking)}; making all')
+    if lacking:
       with files.refusing_errors('--data-dir', data_dir):
         files.make_folder(data_dir)
       refusal = '{holder} makes its files; wait for its end, or name another'
       path = os.path.join(data_dir, 'cifar10.lock')
       with lock.locked(path, f'--data-dir {data_dir}: {refusal}', claims=data_dir):
         start_tensorflow.start()
-        # Another process may have made them meanwhile, from another source perhaps.
-        if flags.force or writer.lacking(data_dir, source):
-          writer.convert(data_dir, source, _selecting(flags))
+        _convert(data_dir, source, _selecting(flags))
     else:
       log.info('%s holds all records and they are intact; nothing to do', data_dir)
   content = manifest.read_manifest(data_dir) or {}
@@ -98,18 +96,111 @@ def generate(flags: argparse.Namespace) -> dict[str, object]:
   }
 
 
+def _lacking(data_dir: str, source: archive.Source) -> list[str]:
+  """Returns the record files of a source that are not in a data dir, or are damaged.
+
+  Raises:
+    InputError: the folder has records of another source, or records without a manifest (by an
+      older program), which would be overwritten.
+  """
+  content, paths = manifest.read_manifest(data_dir), _paths(data_dir)
+  if content is None:
+    if any(map(files.exists, paths.values())):
+      raise InputError(
+        f'{data_dir} holds record files without a manifest, which can be trained on as they are; '
+        '--force replaces them'
+      )
+    return [*paths.values()]
+  there = {'name': manifest.CIFAR10.name, **content}  # Format 1 has no names.
+  differing = [
+    f'{key} is {there.get(key)} there and {value} here'
+    for key, value in source.identity.items()
+    if there.get(key) != value
+  ]
+  if differing:
+    raise InputError(
+      f'{data_dir} holds other records: {"; ".join(differing)}; name another --data-dir, or '
+      '--force to replace them'
+    )
+  digests = manifest.digests(data_dir) or {}
+  return [
+    path
+    for split, path in paths.items()
+    if not files.is_file(path) or manifest.file_digest(path) != digests.get(split)
+  ]
+
+
+def _convert(data_dir: str, source: archive.Source, selecting: str) -> None:
+  """Writes all splits and the manifest, or nothing, while holding the data dir's lock.
+
+  Raises:
+    InputError: the source cannot be read or is refused.
+  """
+  paths = _paths(data_dir)
+  for path in (*paths.values(), manifest.manifest_path(data_dir)):
+    files.remove_unfinished(path)
+  opened = source.open(data_dir)
+  entries = {}
+  with contextlib.ExitStack() as stack:
+    for split, path in paths.items():
+      temporary = stack.enter_context(files.replacing(path))
+      entries[split] = manifest.entry(path, _write(temporary, opened.splits[split]()), temporary)
+    content = {
+      'format': manifest.FORMAT,
+      **source.identity,
+      **opened.remarks,
+      'flags': selecting,
+      **opened.data.to_json(),
+      'subsets': entries,
+    }
+    # Before the record files get their names: if it is there and one of them is not, the next run
+    # detects that this one was killed in between.
+    manifest.write_manifest(data_dir, content)
+  for split, path in paths.items():
+    log.info('wrote %s: %s examples', path, f'{entries[split]["examples"]:,}')
+
+
+def convert_to_tfrecord(input_files: Sequence[str], output_file: str) -> int:
+  """Writes the examples in pickled batches of CIFAR-10 to one record file; returns how many.
+
+  Records have the features `image` (bytes [3072]) and `label` (int64).
+  """
+  return _write(output_file, archive.read_batches(input_files))
+
+
+def _write(path: str, examples: Iterable[archive.Example]) -> int:
+  from cifar10.data import records  # noqa: PLC0415  (TensorFlow, for which refusals do not wait)
+
+  split = os.path.basename(path).partition('.')[0]
+  with logs.bar(examples, unit=' images', desc=split) as shown:
+    return records.write_examples(path, shown)
+
+
+def _paths(data_dir: str) -> dict[str, str]:
+  return {split: manifest.record_path(data_dir, split) for split in manifest.SUBSETS}
+
+
 def _source(flags: argparse.Namespace) -> archive.Source:
   """Returns the source that the flags select."""
+  seed = flags.seed or 0
   if flags.images is not None:
-    return image_folder.image_folder(flags.images, flags.name, flags.split, flags.seed or 0)
-  return archive.archive_source(
-    archive.PUBLISHED[flags.dataset or 'cifar10'],
-    flags.labels or 'fine',
-    path=flags.archive,
-    url=flags.url,
-    synthetic_images=flags.synthetic,
-    seed=flags.seed or 0,
-  )
+    return image_folder.image_folder(flags.images, flags.name, flags.split, seed)
+  published = archive.PUBLISHED[flags.dataset or 'cifar10']
+  labels = published.labels[flags.labels or 'fine']
+  identity: dict[str, object] = {'name': labels.name, 'source': 'published'}
+  if flags.synthetic is not None:
+    identity |= {'source': 'synthetic', 'images_per_batch': flags.synthetic, 'seed': seed}
+
+  def opened(data_dir: str) -> archive.Opened:
+    if flags.synthetic is not None:
+      folder = synthetic.write_synthetic(data_dir, flags.synthetic, seed, published)
+    else:
+      folder = download_and_extract(
+        data_dir, published=published, archive=flags.archive, url=flags.url
+      )
+    return archive.opened(folder, published, labels)
+
+  return archive.Source(identity, opened)
 
 
 def _selecting(flags: argparse.Namespace) -> str:

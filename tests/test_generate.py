@@ -17,7 +17,7 @@ from outcome import refused, succeeded, until
 
 import generate_cifar10_tfrecords
 from cifar10.core import lock
-from cifar10.data import manifest
+from cifar10.data import image_files, manifest, records
 from cifar10.data.build import archive
 
 SCRIPT = f'{checkout.ROOT}/generate_cifar10_tfrecords.py'
@@ -190,13 +190,30 @@ def test_two_at_a_time_are_refused_and_a_kill_leaves_no_half_file(generate_here,
 
 @pytest.fixture
 def photos(tmp_path):
-  """Two classes of ten PNG images."""
-  for name in ('big cat', 'dog'):
-    (tmp_path / 'photos' / name).mkdir(parents=True)
-    for number in range(10):
-      png = tf.io.encode_png(np.full([5, 4, 3], 10 * number, np.uint8))
-      (tmp_path / 'photos' / name / f'{number}.png').write_bytes(png.numpy())
-  return tmp_path / 'photos'
+  """Three classes; image i of class c is grey 100 c + i: 10 PNG, 10 JPEG (two grey), 10 RGBA."""
+  folder = tmp_path / 'photos'
+  for number in range(10):
+    write_image(folder / '<b>&' / f'{number}.png', np.full([40, 30, 3], number))
+    shape = [32, 32, 1 if number < 2 else 3]
+    write_image(folder / 'big cat' / f'{number}.jpg', np.full(shape, 100 + number))
+    rgba = np.full([32, 32, 4], 200 + number)
+    rgba[..., 3] = 7
+    write_image(folder / 'dog' / f'{number}.png', rgba)
+  return folder
+
+
+def write_image(path, image):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  encode = tf.io.encode_jpeg if path.suffix == '.jpg' else tf.io.encode_png
+  path.write_bytes(encode(np.asarray(image, np.uint8)).numpy())
+
+
+def read(data_dir, split):
+  """A split's images, uint8 [n, 3072], and labels, as they lie in its file."""
+  path = manifest.record_path(str(data_dir), split)
+  serialized = list(tf.data.TFRecordDataset(path))
+  planes, labels = records.parse_examples(tf.stack(serialized))
+  return planes.numpy(), labels.numpy().tolist()
 
 
 def test_own_images(generate_here, photos, tmp_path):
@@ -205,13 +222,13 @@ def test_own_images(generate_here, photos, tmp_path):
   result = generate_here(*flags)
   line = json.loads(result.stdout)
   assert line['name'] == 'photos'
-  assert line['num_classes'] == 2
-  assert line['examples'] == {'train': 10, 'validation': 6, 'eval': 4}
+  assert line['num_classes'] == 3
+  assert line['examples'] == {'train': 15, 'validation': 9, 'eval': 6}
   assert line['unreadable'] == 1
   assert (
     f'left out: image {photos}/dog/bad.png cannot be read as PNG, JPEG or WebP' in result.stderr
   )
-  assert manifest.describe(str(tmp_path / 'data')).classes == ('big cat', 'dog')
+  assert manifest.describe(str(tmp_path / 'data')).classes == ('<b>&', 'big cat', 'dog')
   kept = manifest.read_manifest(str(tmp_path / 'data'))['flags']
   assert kept == f'--images {photos} --split 0.5,0.3,0.2'
   before = times(tmp_path / 'data')
@@ -224,5 +241,46 @@ def test_own_images(generate_here, photos, tmp_path):
   ]:
     assert difference in refused(generate_here(*flags, *other))
   (photos / 'dog' / 'bad.png').unlink()
-  assert 'files is 21 there and 20 here' in refused(generate_here(*flags))
+  assert 'files is 31 there and 30 here' in refused(generate_here(*flags))
   assert times(tmp_path / 'data') == before
+
+
+def test_images_become_records_as_predictions_see_them(generate_here, photos, tmp_path):
+  noise = np.random.default_rng(0).integers(0, 256, [75, 50, 3])
+  write_image(photos / 'dog' / '0.png', noise)
+  assert succeeded(generate_here('--data-dir', tmp_path / 'data', '--images', photos))
+  seen = []
+  for split in manifest.SUBSETS:
+    for image, label in zip(*read(tmp_path / 'data', split)):
+      if np.ptp(image.astype(int)) > 1:  # JPEG may be off by one.
+        expected, _ = image_files.read_image(str(photos / 'dog' / '0.png'))
+        np.testing.assert_array_equal(image.reshape(3, 32, 32).transpose(1, 2, 0), expected)
+      else:
+        seen.append((label, round(image.mean()) - 100 * label))
+  assert sorted(seen) == [(c, n) for c in range(3) for n in range(10) if (c, n) != (2, 0)]
+
+
+def test_a_data_dir_of_format_1_is_kept_and_mended(generate_here, tmp_path):
+  flags = ['--data-dir', tmp_path, '--synthetic', 2]
+  generate_here(*flags)
+  assert manifest.describe(str(tmp_path)) == manifest.CIFAR10  # Published, not computed.
+  content = manifest.read_manifest(str(tmp_path))
+  format_1 = ('source', 'images_per_batch', 'seed', 'classes', 'subsets')
+  manifest.write_manifest(str(tmp_path), {'format': 1, **{key: content[key] for key in format_1}})
+  assert 'nothing to do' in generate_here(*flags).stderr
+  with open(tmp_path / 'train.tfrecords', 'ab') as file:
+    file.write(b'x')
+  assert f'missing or damaged: {tmp_path}/train.tfrecords;' in generate_here(*flags).stderr
+  assert manifest.read_manifest(str(tmp_path)) == content
+
+
+def test_cifar_100_is_described_by_its_archive(generate_here, tmp_path):
+  flags = ['--data-dir', tmp_path, '--dataset', 'cifar100', '--labels', 'coarse']
+  made = succeeded(generate_here(*flags, '--synthetic', 4))
+  described = manifest.describe(str(tmp_path))
+  assert (made['name'], described.name) == ('cifar100-coarse', 'cifar100-coarse')
+  assert described.classes[:2] == ('group_00', 'group_01')
+  assert described.num_classes == 20
+  pixels = read(tmp_path, 'train')[0].reshape(-1, 3, 1024) / 255
+  assert len(pixels) == 16  # Four fifths of 5 x 4.
+  np.testing.assert_allclose(described.means, pixels.mean((0, 2)), atol=1e-6)

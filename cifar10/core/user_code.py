@@ -74,7 +74,7 @@ def others_code(
   try:
     yield
   except BaseException as error:  # It may call sys.exit.
-    if isinstance(error, (KeyboardInterrupt, *but)):
+    if isinstance(error, (KeyboardInterrupt, GeneratorExit, *but)):
       raise
     # As the cause, TensorFlow's C++ would read its message, which may be no UTF-8, and crash.
     raise fault(_described(error, function)) from None

@@ -44,7 +44,6 @@ class _NumExamples:
 
 
 def _num_in_cifar10(subset: str = 'train') -> int:
-  """Returns how many examples the generator writes into a subset of CIFAR-10."""
   return sum(_IN_CIFAR10[part] for part in _parts(subset))
 
 
@@ -170,10 +169,8 @@ class Cifar10DataSet:
       return session.run(parsed)
 
   def _whole(self, num_examples: int) -> tf.data.Dataset:
-    """Returns one element: padded images, string [n or more], and labels, int32 [n or more].
-
-    Chunks of one size are what tf.data puts together without a copy; an unused rest fills the last.
-    """
+    """Returns one element: padded images, string [n or more], and labels, int32 [n or more]."""
+    # Chunks of one size are what tf.data puts together without a copy: a rest fills the last.
 
     def parse_and_pad(serialized: tf.Tensor) -> tuple[tf.Tensor, ...]:
       images, labels = self.parser(serialized)
@@ -221,8 +218,7 @@ def input_fn(
 
   Args:
     data_dir, subset, use_distortion_for_training, augmentation: as of a `Cifar10DataSet`.
-    num_shards: number of towers.
-    batch_size: examples in a batch, all towers together.
+    num_shards, batch_size: towers, and examples of all of them together.
     seed, worker, first_example: as in `Cifar10DataSet.make_batch`; without a first example training
       goes on where the graph's global step stands, a batch a step.
 
@@ -269,10 +265,8 @@ def cut(batches: tf.data.Dataset, num_shards: int) -> tf.data.Dataset:
 def without_autotune(elements: tf.data.Dataset) -> tf.data.Dataset:
   """Returns the dataset without the thread in which TensorFlow tunes an iterator.
 
-  Destroying an iterator waits for that thread, for up to a minute at the end of a training: the
-  thread is woken before it can see that it must end, and may go back to sleep
-  (Model::OptimizeLoop in tensorflow/core/framework/model.cc). Training batches are as fast without
-  it; those of an evaluation take a third more time, which is a fiftieth of a second.
+  Destroying an iterator waits for that thread, for up to a minute (Model::OptimizeLoop in
+  tensorflow/core/framework/model.cc). Training batches are as fast without it.
   """
   options = tf.data.Options()
   options.autotune.enabled = False

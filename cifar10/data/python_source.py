@@ -6,7 +6,6 @@ those of record files. No operation of the graph is of one example.
 """
 
 import contextlib
-import functools
 import inspect
 import itertools
 from collections.abc import Callable, Generator, Iterator
@@ -66,6 +65,7 @@ class PythonSource:
     self._made: dict[tuple[int, int], Any] = {}  # By shard and number of shards.
     self._reading: Generator[tuple[np.ndarray, ...], None, None] | None = None
     self._fault: SourceError | None = None
+    self._count: int | None = None
 
   def num_examples_per_epoch(self) -> int:
     """How many examples an epoch has; 0 if that need not be known.
@@ -73,10 +73,11 @@ class PythonSource:
     Raises:
       InputError: there is none, the first one is wrong, or their number is unknown.
     """
+    if self._count is None:
+      self._count = self._counted()
     return self._count
 
-  @functools.cached_property
-  def _count(self) -> int:
+  def _counted(self) -> int:
     try:
       _, labels = next(self.chunks(most=1))
     except SourceError as error:
@@ -183,32 +184,29 @@ class PythonSource:
       SourceError: the function failed, or an example is wrong; the message has its number.
     """
     part = f', shard {shard} of {num_shards}' if num_shards > 1 else ''
-    before = 0
+    images: list[np.ndarray] = []
     labels: list[int] = []
+    before = 0
 
     def error(fault: str) -> SourceError:
       number = before + len(labels) + 1
       return self._error(f'{part}: example {number} (counted from 1): {fault}')
 
     with others_code(error, self._function):
-      items = self._items(shard, num_shards)
-    while True:
-      images, labels = [], []
-      with others_code(error, self._function):
-        for item in items:
-          rows, numbers = _checked(item, error)
-          for number in numbers:
-            if not 0 <= number < self._num_classes:
-              raise error(f'its label is {number}, not 0 to {self._num_classes - 1}')
-            labels.append(number)
-          images.append(rows)
-          if len(labels) >= most:
-            break
-      if not labels:
-        break
+      for item in self._items(shard, num_shards):
+        rows, numbers = _checked(item, error)
+        for number in numbers:
+          if not 0 <= number < self._num_classes:
+            raise error(f'its label is {number}, not 0 to {self._num_classes - 1}')
+          labels.append(number)
+        images.append(rows)
+        if len(labels) >= most:
+          yield np.concatenate(images).reshape([-1, *_SHAPE]), np.array(labels, np.int32)
+          before += len(labels)
+          images, labels = [], []
+    if labels:
       yield np.concatenate(images).reshape([-1, *_SHAPE]), np.array(labels, np.int32)
-      before += len(labels)
-    if not before:  # Or a training would ask for the next epoch, without an end.
+    elif not before:  # Or a training would ask for the next epoch, without an end.
       raise self._error(
         f'{part} yields no examples; an iterator must be made anew each time, and with fewer '
         'workers each shard has more'

@@ -18,7 +18,7 @@ import tensorflow as tf
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.data import manifest
-from cifar10.data.manifest import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH, describe
+from cifar10.data.manifest import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
 
 def encode_example(image: np.ndarray, label: int) -> bytes:
@@ -79,8 +79,8 @@ def num_examples(data_dir: str, subset: str) -> int:
   """Returns how many examples a subset has; checks that all are readable, once in a process.
 
   Raises:
-    InputError: the file is missing, or differs from what its manifest describes; or a record is
-      damaged, is no Example, or has an invalid image or label.
+    InputError: the file is missing or differs from its manifest; or a record is damaged, is no
+      Example, or has an invalid image or label.
   """
   path = manifest.record_path(data_dir, subset)
   content = manifest.read_manifest(data_dir) or {}
@@ -89,14 +89,13 @@ def num_examples(data_dir: str, subset: str) -> int:
     if not files.is_file(path):
       raise InputError(f'{path} is missing; {manifest.remedy(path)}')
     version = files.signature(path)
-    if entry and (version[0], _digest(path, version)) != (entry['bytes'], entry['sha256']):
-      raise InputError(
-        f'{path} is damaged: size or SHA-256 is not what its manifest says; {manifest.remedy(path)}'
-      )
+    if entry and _digest(path, version) != entry['sha256']:
+      fault = 'is damaged: its SHA-256 is not what its manifest says'
+      raise InputError(f'{path} {fault}; {manifest.remedy(path)}')
     if entry and 'source' in content:  # By the generator, which made each record.
       count = _count_frames(path, version)
     else:
-      count = _count_checked(path, describe(data_dir).num_classes, version)
+      count = _count_checked(path, version, manifest.describe(data_dir).num_classes)
   except OSError as error:
     raise InputError(f'{path} cannot be read ({error.strerror}); name another --data-dir') from None
   if not count or (entry and count != entry['examples']):
@@ -125,7 +124,7 @@ def _count_frames(path: str, version: tuple[int, int]) -> int:
 
 
 @functools.cache
-def _count_checked(path: str, num_classes: int, version: tuple[int, int]) -> int:
+def _count_checked(path: str, version: tuple[int, int], num_classes: int) -> int:
   """Returns how many records a file has; raises InputError at the first wrong one."""
   del version
   number = 0
@@ -152,9 +151,9 @@ def _fault(record: bytes, num_classes: int) -> str:
   names = sorted(feature)
   sizes = [len(image) for image in feature['image'].bytes_list.value]
   labels = [*feature['label'].int64_list.value]
-  if sizes != [IMAGE_BYTES]:
-    return f'its `image` is not one string of {IMAGE_BYTES} bytes but of {sizes}; it has {names}'
-  if len(labels) != 1 or not 0 <= labels[0] < num_classes:
-    said = f'{labels}, not one whole number from 0 to {num_classes - 1}'
-    return f'its `label` is {said}; it has {names}'
-  return ''
+  if sizes == [IMAGE_BYTES] and len(labels) == 1 and 0 <= labels[0] < num_classes:
+    return ''
+  return (
+    f'its `image` has {sizes} bytes, not {IMAGE_BYTES}, or its `label`, {labels}, is not one whole '
+    f'number from 0 to {num_classes - 1}; it has {names}'
+  )

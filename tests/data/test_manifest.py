@@ -6,10 +6,9 @@ import re
 import checkout
 import pytest
 
+import generate_cifar10_tfrecords
 from cifar10.core.errors import InputError
 from cifar10.data import input_pipeline, manifest
-from cifar10.data.build import writer
-from cifar10.data.build.archive import archive_source
 from cifar10.data.manifest import CIFAR10, DatasetInfo
 
 SHAPES = DatasetInfo('shapes', ('circle', 'square'), (0.5, 0.25, 0.125), (0.5, 0.25, 0.3))
@@ -150,7 +149,8 @@ def test_the_documented_program_makes_a_data_set(tmp_path, monkeypatch):
 def test_the_documented_manifest_has_every_key(tmp_path):
   [content] = blocks('json')
   assert described(tmp_path, json.loads(content)).num_classes == 2
-  writer.convert(str(tmp_path), archive_source(synthetic_images=2))
+  flags = ['--data-dir', str(tmp_path), '--synthetic', '2', '--force']
+  generate_cifar10_tfrecords.generate(generate_cifar10_tfrecords.parse(flags))
   keys = set(json.loads((tmp_path / 'cifar10.json').read_text()))
   documented = set(re.findall(r'^\| `(\w+)` \|', checkout.read('docs/data.md'), re.M))
   # What decides what synthetic images are: of `source`.

@@ -16,11 +16,10 @@ import os
 import pickle
 import posixpath
 import tarfile
-import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,25 +27,20 @@ import six
 
 from cifar10.core import files, logs
 from cifar10.core.errors import InputError
-from cifar10.core.logs import log
 from cifar10.data import manifest
-from cifar10.data.build.synthetic import TEXTURES, synthetic_images
-from cifar10.data.manifest import IMAGE_BYTES
+from cifar10.data.manifest import DEPTH, IMAGE_BYTES, DatasetInfo
 
 Example = tuple[np.ndarray, int]  # An image, uint8 [3072], planes R, G, B, and its label.
-Reader = Callable[[Sequence[str]], Iterator[Example]]  # Yields the examples in files.
 
-_ATTEMPTS = 5  # Of a download.
-_TIMEOUT = 30  # seconds without a byte
-_REFUSALS = (401, 403, 404, 410)  # HTTP's codes after which another attempt is of no use.
+_TIMEOUT = 30  # seconds without a byte of a download
 
 
 class Opened(NamedTuple):
   """What a source of images has when it is ready to be converted."""
 
-  classes: tuple[str, ...]  # Their names, in the order of the labels.
-  splits: Mapping[str, tuple[Sequence[str], Reader]]  # By name: its files, and what reads them.
-  remarks: Mapping[str, int]  # More entries for the manifest.
+  data: DatasetInfo
+  splits: Mapping[str, Callable[[], Iterable[Example]]]  # Each reads its examples, again and again.
+  remarks: Mapping[str, int] = {}  # More entries for the manifest.
 
 
 class Source(NamedTuple):
@@ -54,7 +48,6 @@ class Source(NamedTuple):
 
   identity: Mapping[str, object]  # The manifest's entry on it; equal entries mean equal records.
   open: Callable[[str], Opened]  # With the data dir; raises InputError.
-  description: manifest.DatasetInfo | None = None  # None: with computed means and deviations.
 
 
 class Labels(NamedTuple):
@@ -75,7 +68,7 @@ class Published:
   folder: str  # The folder of its members.
   algorithm: str  # Of `digests`, named as in hashlib.
   digests: Mapping[str, str]  # By member that is read.
-  members: Mapping[str, tuple[str, ...]]  # By split.
+  splits: Mapping[str, tuple[tuple[str, ...], str]]  # The members, and which part of each.
   names_member: str
   labels: Mapping[str, Labels]  # By the value of --labels; the first is the default.
 
@@ -93,10 +86,10 @@ CIFAR10 = Published(
     'data_batch_5': 'd91802434d8376bbaeeadf58a737e3a1b12ac839077e931237e0dcd43adcb154',
     'test_batch': 'f53d8d457504f7cff4ea9e021afcf0e0ad8e24a91f3fc42091b8adef61157831',
   },
-  members={
-    'train': ('data_batch_1', 'data_batch_2', 'data_batch_3', 'data_batch_4'),
-    'validation': ('data_batch_5',),
-    'eval': ('test_batch',),
+  splits={
+    'train': (('data_batch_1', 'data_batch_2', 'data_batch_3', 'data_batch_4'), 'all'),
+    'validation': (('data_batch_5',), 'all'),
+    'eval': (('test_batch',), 'all'),
   },
   names_member='batches.meta',
   labels={'fine': Labels('cifar10', 10, b'labels', b'label_names')},
@@ -112,7 +105,11 @@ CIFAR100 = Published(
     'test': 'f0ef6b0ae62326f3e7ffdfab6717acfc',
     'meta': '7973b15100ade9c7d40fb424638fde48',
   },
-  members={'train': ('train',), 'validation': ('train',), 'eval': ('test',)},
+  splits={
+    'train': (('train',), 'train'),
+    'validation': (('train',), 'validation'),
+    'eval': (('test',), 'all'),
+  },
   names_member='meta',
   labels={
     'fine': Labels('cifar100', 100, b'fine_labels', b'fine_label_names'),
@@ -123,42 +120,36 @@ CIFAR100 = Published(
 PUBLISHED = {published.name: published for published in (CIFAR10, CIFAR100)}
 
 
-def archive_source(
-  published: Published = CIFAR10,
-  labels: str = 'fine',
-  *,
-  path: str | None = None,
-  url: str | None = None,
-  synthetic_images: int | None = None,
-  seed: int = 0,
-) -> Source:
-  """A published archive, from any place, or so many synthetic images a batch in its format.
+def opened(folder: str, published: Published, labels: Labels) -> Opened:
+  """The splits in a folder of an archive's members, and the data set that they are."""
+  splits = {
+    split: functools.partial(
+      read_batches, [os.path.join(folder, name) for name in members], labels, part
+    )
+    for split, (members, part) in published.splits.items()
+  }
+  if published is CIFAR10:  # With the published means and deviations, which are rounded.
+    return Opened(manifest.CIFAR10, splits)
+  names = read_names(os.path.join(folder, published.names_member), labels)
+  return Opened(measured(labels.name, names, splits['train']()), splits)
 
-  `path` and `url` are another place of the archive, as of `download_and_extract`.
+
+def measured(name: str, classes: Sequence[str], examples: Iterable[Example]) -> DatasetInfo:
+  """A data set with the means and deviations of these training examples.
+
+  They are exact for any number of images. Deviations are at least one level of 255: networks divide
+  by them, even by a constant channel's.
   """
-  kind = published.labels[labels]
-
-  def opened(data_dir: str) -> Opened:
-    if synthetic_images is None:
-      folder = download_and_extract(data_dir, published=published, archive=path, url=url)
-    else:
-      folder = write_synthetic(data_dir, synthetic_images, seed, published)
-    splits = {}
-    for split, names in published.members.items():
-      is_shared = split != 'eval' and published.members['train'] == published.members['validation']
-      part = split if is_shared else 'all'
-      read = functools.partial(read_batches, labels=kind, part=part)
-      splits[split] = ([os.path.join(folder, name) for name in names], read)
-    if published is CIFAR10:
-      return Opened(manifest.CIFAR10.classes, splits, {})
-    return Opened(read_names(os.path.join(folder, published.names_member), kind), splits, {})
-
-  # CIFAR-10 has the published means and deviations, which are rounded.
-  description = manifest.CIFAR10 if published is CIFAR10 else None
-  if synthetic_images is None:
-    return Source({'name': kind.name, 'source': 'published'}, opened, description)
-  made = {'images_per_batch': synthetic_images, 'seed': seed}
-  return Source({'name': kind.name, 'source': 'synthetic', **made}, opened, description)
+  counts = np.zeros([DEPTH, 256], np.int64)
+  for image, _ in examples:
+    for channel, plane in enumerate(image.reshape(DEPTH, -1)):
+      counts[channel] += np.bincount(plane, minlength=256)
+  levels, totals = np.arange(256) / 255, counts.sum(1)
+  means = counts @ levels / totals
+  variances = (counts * (levels - means[:, np.newaxis]) ** 2).sum(1) / totals
+  both = means, np.maximum(np.sqrt(variances), levels[1])
+  rounded = (tuple(round(float(number), 6) for number in each) for each in both)
+  return DatasetInfo(name, tuple(classes), *rounded)
 
 
 def download_and_extract(
@@ -201,7 +192,9 @@ def download_and_extract(
       )
     lacking.discard(name)
     if folder != path:
-      _write(folder, name, content)
+      files.make_folder(folder)
+      with files.writing(os.path.join(folder, name)) as file:
+        file.write(content)
   if lacking:
     raise InputError(
       f'{path} lacks {", ".join(sorted(lacking))}: it is not {published.name}; name what it is '
@@ -210,52 +203,39 @@ def download_and_extract(
   return folder
 
 
-def download(url: str, path: str, first_pause: float = 1) -> None:
-  """Downloads `url` to `path`, which appears when all is there, resuming from `path`.part.
-
-  `first_pause`: seconds before the second attempt; each further pause is twice as long.
+def download(url: str, path: str) -> None:
+  """Downloads `url` to `path`, which appears when all is there; goes on with `path`.part.
 
   Raises:
-    InputError: five attempts failed, or the server refused.
+    InputError: the server refused, or the connection ended.
     OSError: the disk is full.
   """
-  for attempt in range(_ATTEMPTS):
-    try:
-      _fetch(url, path + '.part')
-      os.replace(path + '.part', path)
-      return
-    except (OSError, http.client.HTTPException, ValueError) as error:
-      code = error.code if isinstance(error, urllib.error.HTTPError) else None
-      if getattr(error, 'errno', None) in files.FULL:
-        raise  # Of the disk, not of the network.
-      if code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        os.remove(path + '.part')  # It is longer than the file, so it belongs to another one.
-      if isinstance(error, ValueError) or code in _REFUSALS or attempt == _ATTEMPTS - 1:
-        raise InputError(
-          f'{url} could not be downloaded ({error}); put the archive at {path} or name it with '
-          '--archive FILE'
-        ) from error
-      pause = first_pause * 2**attempt
-      log.info('download interrupted (%s); trying again in %.0f s', error, pause)
-      time.sleep(pause)
-
-
-def _fetch(url: str, part: str) -> None:
-  """Appends to `part` what is missing of `url`; raises OSError if the connection ends early."""
-  done = os.path.getsize(part) if os.path.exists(part) else 0
-  request = urllib.request.Request(url, headers={'Range': f'bytes={done}-'} if done else {})
-  with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-    # A server that ignores Range sends the whole file.
-    start = done if response.status == http.HTTPStatus.PARTIAL_CONTENT else 0
-    left = response.headers.get('Content-Length')
-    total = start + int(left) if left else None
-    bar = logs.bar(total=total, initial=start, unit='B', unit_scale=True)
-    with open(part, 'ab' if start else 'wb') as file, bar:
-      while block := response.read(1 << 18):
-        file.write(block)
-        bar.update(len(block))
-      if total is not None and file.tell() != total:
-        raise OSError(f'the connection ended after {file.tell()} of {total} bytes')
+  part = path + '.part'
+  try:
+    done = os.path.getsize(part) if os.path.exists(part) else 0
+    request = urllib.request.Request(url, headers={'Range': f'bytes={done}-'} if done else {})
+    with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+      # A server that ignores Range sends the whole file.
+      start = done if response.status == http.HTTPStatus.PARTIAL_CONTENT else 0
+      left = response.headers.get('Content-Length')
+      total = start + int(left) if left else None
+      bar = logs.bar(total=total, initial=start, unit='B', unit_scale=True)
+      with open(part, 'ab' if start else 'wb') as file, bar:
+        while block := response.read(1 << 18):
+          file.write(block)
+          bar.update(len(block))
+        if total is not None and file.tell() != total:
+          raise OSError(f'the connection ended after {file.tell()} of {total} bytes')
+    os.replace(part, path)
+  except (OSError, http.client.HTTPException, ValueError) as error:
+    if getattr(error, 'errno', None) in files.FULL:
+      raise  # Of the disk, not of the network.
+    if getattr(error, 'code', None) == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+      os.remove(part)  # It is longer than the file, so it belongs to another one.
+    raise InputError(
+      f'{url} could not be downloaded ({error}); run again to go on, or put the archive at {path} '
+      'or name it with --archive FILE'
+    ) from error
 
 
 def _members(path: str, published: Published) -> Iterator[tuple[str, bytes]]:
@@ -277,49 +257,6 @@ def _members(path: str, published: Published) -> Iterator[tuple[str, bytes]]:
     raise InputError(
       f'{path} cannot be read ({why}); name another --archive, or delete it if it is a download'
     ) from error
-
-
-def _write(folder: str, name: str, content: bytes) -> None:
-  files.make_folder(folder)
-  files.remove_unfinished(os.path.join(folder, name))
-  with files.writing(os.path.join(folder, name)) as file:
-    file.write(content)
-
-
-def write_synthetic(
-  data_dir: str, images_per_batch: int, seed: int, published: Published = CIFAR10
-) -> str:
-  """Writes the members of an archive with generated images, as if they were unpacked.
-
-  Each of CIFAR-10's six batches has `images_per_batch`; CIFAR-100's two members have as many
-  together, `train` five times as many as `test`. Returns the folder: DATA_DIR/cifar-10-synthetic.
-  """
-  rng = np.random.default_rng(seed)
-  folder = os.path.join(data_dir, published.name.replace('cifar', 'cifar-') + '-synthetic')
-
-  def write(name: str, content: Mapping[bytes, object]) -> None:
-    _write(folder, name, pickle.dumps(content, protocol=2))  # As Python 2 does.
-
-  if published is CIFAR10:
-    for name in published.digests:
-      labels = rng.permutation(np.arange(images_per_batch) % manifest.CIFAR10.num_classes)
-      write(name, {b'labels': labels.tolist(), b'data': synthetic_images(labels, rng)})
-  else:
-    fine, coarse = (kind.num_classes for kind in published.labels.values())
-    names = {
-      b'fine_label_names': [b'texture_%02d' % number for number in range(fine)],
-      b'coarse_label_names': [b'group_%02d' % number for number in range(coarse)],
-    }
-    write(published.names_member, names)
-    for name, batches in (('test', 1), ('train', 5)):
-      labels = rng.permutation(np.arange(batches * images_per_batch) % fine)
-      # Batch by batch, because making one image takes more than 100 KB.
-      parts = [synthetic_images(part, rng, fine) for part in np.split(labels, batches)]
-      # Fine classes with two equal longer textures share a coarse class.
-      both = {b'fine_labels': labels.tolist(), b'coarse_labels': (labels // TEXTURES).tolist()}
-      write(name, {**both, b'data': np.concatenate(parts)})
-  log.info('made %s: %s images a batch', folder, f'{images_per_batch:,}')
-  return folder
 
 
 def read_batches(

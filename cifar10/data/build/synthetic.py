@@ -1,19 +1,61 @@
 """Generates images for tests and demonstrations: textures that a small network learns."""
 
 import math
+import os
+import pickle
+from collections.abc import Mapping
 
 import numpy as np
 
-from cifar10.data import manifest
+from cifar10.core import files
+from cifar10.core.logs import log
+from cifar10.data.build.archive import CIFAR10, Published
 from cifar10.data.manifest import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
-TEXTURES = 5  # Horizontal and vertical stripes, checks, diagonal stripes and rings.
+_TEXTURES = 5  # Horizontal and vertical stripes, checks, diagonal stripes and rings.
 _PERIODS = (5.0, 11.0)  # pixels, of a data set whose classes are single textures
 _LAYERED_PERIODS = (3.5, 7.0, 14.0)  # pixels, of the three textures of an image; an octave apart
 
 
+def write_synthetic(
+  data_dir: str, images_per_batch: int, seed: int, published: Published = CIFAR10
+) -> str:
+  """Writes the members of an archive with generated images, as if they were unpacked.
+
+  Each of CIFAR-10's six batches has `images_per_batch`; CIFAR-100's two members have as many
+  together, `train` five times as many as `test`. Returns the folder: DATA_DIR/cifar-10-synthetic.
+  """
+  rng = np.random.default_rng(seed)
+  folder = os.path.join(data_dir, published.name.replace('cifar', 'cifar-') + '-synthetic')
+  files.make_folder(folder)
+
+  def write(name: str, content: Mapping[bytes, object]) -> None:
+    with files.writing(os.path.join(folder, name)) as file:
+      file.write(pickle.dumps(content, protocol=2))  # As Python 2 does.
+
+  batches = dict.fromkeys(CIFAR10.digests, 1)
+  if published.name != CIFAR10.name:
+    batches = {'test': 1, 'train': 5}
+  kinds = dict(zip((b'texture_%02d', b'group_%02d'), published.labels.values()))
+  names = {
+    kind.names_key: [word % i for i in range(kind.num_classes)] for word, kind in kinds.items()
+  }
+  write(published.names_member, names)
+  num_classes = kinds[b'texture_%02d'].num_classes
+  for name, count in batches.items():
+    labels = rng.permutation(np.arange(count * images_per_batch) % num_classes)
+    # Batch by batch, because making one image takes more than 100 KB.
+    parts = [synthetic_images(part, rng, num_classes) for part in np.split(labels, count)]
+    content: dict[bytes, object] = {b'data': np.concatenate(parts)}
+    for kind in kinds.values():  # Fine classes with two equal longer textures share a coarse one.
+      content[kind.key] = (labels // (num_classes // kind.num_classes)).tolist()
+    write(name, content)
+  log.info('made %s: %s images a batch', folder, f'{images_per_batch:,}')
+  return folder
+
+
 def synthetic_images(
-  labels: np.ndarray, rng: np.random.Generator, num_classes: int = manifest.CIFAR10.num_classes
+  labels: np.ndarray, rng: np.random.Generator, num_classes: int = 10
 ) -> np.ndarray:
   """Generates textures that a small convolutional network learns and a linear model does not.
 
@@ -31,11 +73,11 @@ def synthetic_images(
   Returns:
     uint8 [n, 3072], planes R, G, B.
   """
-  if num_classes <= TEXTURES * len(_PERIODS):
+  if num_classes <= _TEXTURES * len(_PERIODS):
     pattern = _texture(labels // 2, np.choose(labels % 2, _PERIODS), rng)
   else:
     layers = [
-      _texture(labels // TEXTURES**place % TEXTURES, np.full(len(labels), period), rng)
+      _texture(labels // _TEXTURES**place % _TEXTURES, np.full(len(labels), period), rng)
       for place, period in enumerate(_LAYERED_PERIODS)
     ]
     pattern = np.sum(layers, 0) / math.sqrt(len(layers))  # The deviation of one layer.
@@ -58,16 +100,9 @@ def _texture(texture: np.ndarray, period: np.ndarray, rng: np.random.Generator) 
 
   direction = np.where(draw(0, 1) < 0.5, -1, 1)
   rings = np.hypot(y - draw(8, 24), x - draw(8, 24))
-  textures = np.stack(
-    [
-      wave(y),
-      wave(x),
-      wave(y) * wave(x) * 1.5,
-      wave((x + direction * y) / np.sqrt(2)),
-      wave(rings),
-    ]
-  )  # [5, n, 32, 32]
-  return textures[texture, np.arange(n)]
+  diagonal = (x + direction * y) / np.sqrt(2)
+  kinds = [wave(y), wave(x), wave(y) * wave(x) * 1.5, wave(diagonal), wave(rings)]
+  return np.stack(kinds)[texture, np.arange(n)]
 
 
 def _coloured(pattern: np.ndarray, rng: np.random.Generator) -> np.ndarray:

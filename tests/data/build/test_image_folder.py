@@ -69,14 +69,9 @@ def test_an_image_that_the_storage_does_not_give_is_not_left_out(tmp_path, monke
 
 
 def test_a_class_may_be_too_small(tmp_path):
-  with pytest.raises(InputError, match='class cat has 2 images, too few for train, validation, e'):
-    image_folder(fill(tmp_path, cat=2, dog=5))
+  fill(tmp_path, cat=2, dog=5)
   (tmp_path / 'cat' / 'bad.png').touch()  # Three files, of which two can be read.
-  with pytest.raises(InputError, match='class cat has 2 images'):
-    classes(tmp_path)
-  for path in (tmp_path / 'dog').iterdir():
-    path.write_bytes(b'x')
-  with pytest.raises(InputError, match='no file of class dog can be read as an image'):
+  with pytest.raises(InputError, match='class cat has too few images for train'):
     classes(tmp_path)
 
 

@@ -5,13 +5,13 @@ import hashlib
 import numpy as np
 import pytest
 
-from cifar10.data.build import archive, synthetic
+from cifar10.data.build import synthetic
 from cifar10.data.build.archive import read_batches
 
 
 def test_cifar_10s_batches_are_what_they_have_always_been(tmp_path):
   """Others' record files, and what was measured with them, go back to these images."""
-  folder = archive.write_synthetic(str(tmp_path), 4, seed=0)
+  folder = synthetic.write_synthetic(str(tmp_path), 4, seed=0)
   for name, digest in {
     'data_batch_1': '3a0b374a8aa44003',
     'test_batch': 'bc4c752d047993e2',
