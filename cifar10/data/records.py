@@ -154,6 +154,6 @@ def _fault(record: bytes, num_classes: int) -> str:
   if sizes == [IMAGE_BYTES] and len(labels) == 1 and 0 <= labels[0] < num_classes:
     return ''
   return (
-    f'its `image` has {sizes} bytes, not {IMAGE_BYTES}, or its `label`, {labels}, is not one whole '
-    f'number from 0 to {num_classes - 1}; it has {names}'
+    f'its `image` is to be one string of {IMAGE_BYTES} bytes and is {sizes}, its `label` one whole '
+    f'number from 0 to {num_classes - 1} and is {labels}; it has {names}'
   )
