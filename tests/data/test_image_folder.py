@@ -26,13 +26,12 @@ def splits(folder, **keywords):
   source = image_folder(folder, **keywords)
   opened = source.open(os.path.dirname(folder))
   return {
-    split: [(image[0], label) for image, label in read(files)]
-    for split, (files, read) in opened.splits.items()
+    split: [(image[0], label) for image, label in read()] for split, read in opened.splits.items()
   }
 
 
 def classes(folder):
-  return image_folder(str(folder)).open(str(folder.parent)).classes
+  return image_folder(str(folder)).open(str(folder.parent)).data.classes
 
 
 def counts(divided):

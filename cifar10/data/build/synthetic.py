@@ -33,14 +33,14 @@ def write_synthetic(
     with files.writing(os.path.join(folder, name)) as file:
       file.write(pickle.dumps(content, protocol=2))  # As Python 2 does.
 
-  batches = dict.fromkeys(CIFAR10.digests, 1)
-  if published.name != CIFAR10.name:
-    batches = {'test': 1, 'train': 5}
   kinds = dict(zip((b'texture_%02d', b'group_%02d'), published.labels.values()))
   names = {
     kind.names_key: [word % i for i in range(kind.num_classes)] for word, kind in kinds.items()
   }
-  write(published.names_member, names)
+  batches = dict.fromkeys(CIFAR10.digests, 1)
+  if published.name != CIFAR10.name:
+    write(published.names_member, names)
+    batches = {'test': 1, 'train': 5}
   num_classes = kinds[b'texture_%02d'].num_classes
   for name, count in batches.items():
     labels = rng.permutation(np.arange(count * images_per_batch) % num_classes)
