@@ -40,10 +40,8 @@ def as_strings(padded: tf.Tensor) -> tf.Tensor:
 def crop(padded: tf.Tensor, dy: tf.Tensor, dx: tf.Tensor, padding: int) -> tf.Tensor:
   """Cuts uint8 [batch, 32, 32, 3] out of padded images, at row dy and column dx of each.
 
-  Args:
-    padded: string [batch], from `as_strings`.
-    dy, dx: int32 [batch], 0 to 2 padding.
-    padding: pixels that `pad` has added on each side.
+  `padded`: string [batch], from `as_strings`; `dy`, `dx`: int32 [batch], 0 to 2 padding, which is
+  the pixels that `pad` has added on each side.
   """
   width = WIDTH + 2 * padding
   row_bytes = width * DEPTH
@@ -95,10 +93,7 @@ def mirror(images: tf.Tensor) -> tf.Tensor:
 
 
 def cutout(images: tf.Tensor, seed: tf.Tensor, side: int) -> tf.Tensor:
-  """Makes a square of `side` pixels, wholly within each image uint8 [batch, 32, 32, 3], grey.
-
-  `seed`: int32 [2].
-  """
+  """Makes a square of `side` pixels, wholly within each image uint8 [batch, 32, 32, 3], grey."""
   batch = tf.shape(images)[0]
   corners = tf.random.stateless_uniform([2, batch, 1], seed, 0, HEIGHT - side + 1, tf.int32)
   behind = tf.range(HEIGHT) - corners  # Distance in pixels from the corner: [2, batch, 32].

@@ -239,11 +239,8 @@ def input_fn(
 
 
 def global_step() -> int | tf.Tensor:
-  """Returns the graph's global step, int64, as it is when an iterator begins; 0 without one.
-
-  A tensor, because a worker may not see the checkpoints, and a session that a lost parameter server
-  has ended is created again.
-  """
+  """Returns the graph's global step, int64, as it is when an iterator begins; 0 without one."""
+  # A tensor: a worker may not see the checkpoints, and a lost server's session is created again.
   step = tf.compat.v1.train.get_global_step()
   return 0 if step is None else tf.cast(step.read_value(), tf.int64)
 

@@ -114,11 +114,7 @@ def _are_channels(numbers: object) -> bool:
 
 
 def describe(data_dir: str) -> DatasetInfo:
-  """Returns the data set of a data dir: from its manifest, or CIFAR-10 without a manifest.
-
-  Raises:
-    InputError: the manifest is damaged or invalid.
-  """
+  """Returns the data set of a data dir: from its manifest, or CIFAR-10 without a manifest."""
   return DatasetInfo.from_json(read_manifest(data_dir), manifest_path(data_dir))
 
 

@@ -68,11 +68,7 @@ class PythonSource:
     self._count: int | None = None
 
   def num_examples_per_epoch(self) -> int:
-    """How many examples an epoch has; 0 if that need not be known.
-
-    Raises:
-      InputError: there is none, the first one is wrong, or their number is unknown.
-    """
+    """How many examples an epoch has; 0 if that need not be known. Checks the first one."""
     if self._count is None:
       self._count = self._counted()
     return self._count
