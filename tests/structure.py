@@ -21,9 +21,9 @@ import checkout
 PAGE = 'docs/architecture.md'
 # Limits of version 2. A count may fall below its limit, and the limit is lowered with it.
 LIMITS = {
-  'program, lines': 15_250,
-  'program, files': 96,
-  'tests, lines': 19_550,
+  'program, lines': 13_565,
+  'program, files': 91,
+  'tests, lines': 17_275,
   'docs, lines': 2_000,
   'docs, pages': 12,
   'benchmarks, lines': 3_200,
@@ -31,7 +31,7 @@ LIMITS = {
   'flags': 75,
   'functions of over 50 lines': 0,
   'modules in circles of imports': 0,
-  'lines with Any': 180,
+  'lines with Any': 168,
   'lines with type: ignore': 0,
 }
 # The packages that an installation may lack: each is imported within one function.
