@@ -62,7 +62,7 @@ def check(given: Mapping[str, Any]) -> Plan:
   training = command.mode in _TRAINING
   tasks = os.environ.get('TF_CONFIG') if training else None
   num_ps_needed = 0 if options.distribute else 1
-  cluster = tf_config.read_cluster(tasks, num_ps_needed) if tasks else Cluster()
+  cluster = tf_config.parse_cluster(tasks, num_ps_needed) if tasks else Cluster()
   learning = {name: given[name] for name in set(given) - option.names(Command, RunOptions)}
   if command.recipe:
     learning = recipe_values(command.recipe, learning)

@@ -16,7 +16,7 @@ from checkout import ROOT
 
 sys.path[0] = ROOT  # As if the program had been started by itself.
 
-from cifar10.cluster.tf_config import read_cluster  # noqa: E402
+from cifar10.cluster.tf_config import parse_cluster  # noqa: E402
 from cifar10.core import start_tensorflow  # noqa: E402
 
 
@@ -24,7 +24,7 @@ def held_after():
   """The steps after which this process is held; None if it is not."""
   job, *starts = os.environ.get('HELD', '').split() or ['']
   start = int(os.environ.get('SLURM_RESTART_COUNT', '0'))
-  task = read_cluster(os.environ.get('TF_CONFIG', ''), 0).task_type
+  task = parse_cluster(os.environ.get('TF_CONFIG', ''), 0).task_type
   return int(starts[start]) if task == job and start < len(starts) else None
 
 

@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from cifar10.cluster.tf_config import read_cluster
+from cifar10.cluster.tf_config import parse_cluster
 from cifar10.options import flags
 
 
@@ -151,7 +151,7 @@ def test_slurm_ranks_become_tasks(hosts, tasks, num_ps, evaluators, cluster):
     given.update(SLURM_NTASKS=str(tasks), SLURM_PROCID=str(rank))
     text = tf_config(HOSTS=hosts, **given)
     assert json.loads(text)['cluster'] == cluster
-    names.append(read_cluster(text, num_ps_needed=min(num_ps, 1)).name)
+    names.append(parse_cluster(text, num_ps_needed=min(num_ps, 1)).name)
   assert names == [f'{job} {index}' for job, at in cluster.items() for index in range(len(at))]
 
 
@@ -219,7 +219,7 @@ def test_the_slurm_script_starts_every_task_with_its_flags(run_slurm_script):
   result = run_slurm_script(srun, '/job', '--sync', '--num-layers', '20')
   assert result.returncode == 0, result.stderr
   lines = result.stdout.splitlines()
-  tasks = [read_cluster(text).name for text in lines[::2]]
+  tasks = [parse_cluster(text).name for text in lines[::2]]
   assert tasks == ['chief 0', 'worker 0', 'ps 0', 'evaluator 0']
   for arguments in lines[1::2]:
     flags = parse(shlex.split(arguments))

@@ -1,4 +1,7 @@
-"""Selects the devices and the precision of this process, from options and hardware."""
+"""Selects the devices and the precision of this process, from options and hardware.
+
+The device setters in training/towers.py then place each variable.
+"""
 
 import dataclasses
 from typing import NamedTuple

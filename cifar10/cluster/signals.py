@@ -1,6 +1,7 @@
 """Receives SIGTERM, Ctrl-C and SIGHUP in a thread beside the training.
 
-The main thread spends its time inside TensorFlow, where Python runs no signal handlers.
+The main thread spends its time inside TensorFlow, where Python runs no signal handlers. It ends the
+training after its step: training/trainer.py.
 """
 
 import contextlib

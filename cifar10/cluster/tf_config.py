@@ -1,4 +1,7 @@
-"""TF_CONFIG -> the tasks of a run, and which of them this process is. Does not need TensorFlow."""
+"""The text of TF_CONFIG -> the tasks of a run, and which of them this process is.
+
+plan.py reads the variable and calls `parse_cluster`, before TensorFlow is loaded.
+"""
 
 import dataclasses
 import json
@@ -92,7 +95,7 @@ class Cluster:
     return json.dumps({'cluster': self.addresses, 'task': task, 'environment': 'google'})
 
 
-def read_cluster(text: str, num_ps_needed: int = 1) -> Cluster:
+def parse_cluster(text: str, num_ps_needed: int = 1) -> Cluster:
   """Returns the cluster that the text of TF_CONFIG describes; '' is a single process.
 
   The text is a JSON object with 'cluster' (job -> addresses) and 'task' ('type', 'index'). A

@@ -1,4 +1,7 @@
-"""A user's own network, of --network module:NAME: builds it, checks it, and names its failures."""
+"""A user's own network, of --network module:NAME: builds it, checks it, and names its failures.
+
+How to write one: docs/python.md, "A network of your own".
+"""
 
 from __future__ import annotations
 

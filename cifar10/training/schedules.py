@@ -1,4 +1,7 @@
-"""Learning rates as a function of the global step; how many steps a number of epochs has."""
+"""Learning rates as a function of the global step; how many steps a number of epochs has.
+
+At each step `control` may put another rate in place of these: `_train_spec` in model_fn.py.
+"""
 
 import fractions
 import math

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cifar10.cluster.tf_config import read_cluster
+from cifar10.cluster.tf_config import parse_cluster
 from cifar10.core.errors import InputError
 
 ADDRESSES = {'chief': ['a:1'], 'worker': ['b:1', 'b:2'], 'ps': ['c:1', 'c:2']}
@@ -22,7 +22,7 @@ def config(cluster=ADDRESSES, task=('worker', 1), **more):
   ],
 )
 def test_a_replica_knows_its_place(task, worker, job, filters):
-  cluster = read_cluster(config(task=task))
+  cluster = parse_cluster(config(task=task))
   assert cluster.is_distributed
   assert (cluster.num_workers, cluster.num_ps) == (3, 2)  # The chief works too.
   assert (cluster.is_chief, cluster.worker, cluster.job) == (not worker, worker, job)
@@ -30,7 +30,7 @@ def test_a_replica_knows_its_place(task, worker, job, filters):
 
 
 def test_a_parameter_server_talks_to_itself_only():
-  cluster = read_cluster(config(task=('ps', 1)))
+  cluster = parse_cluster(config(task=('ps', 1)))
   assert cluster.device_filters == ['/job:ps/task:1']
   assert cluster.peers == {'chief 0': 'a:1', 'worker 0': 'b:1', 'worker 1': 'b:2', 'ps 0': 'c:1'}
 
@@ -38,7 +38,7 @@ def test_a_parameter_server_talks_to_itself_only():
 @pytest.mark.parametrize('task', ['master', 'chief'])
 def test_a_master_is_a_chief(task):
   """The Estimator is told so, and to start no server."""
-  cluster = read_cluster(config({'master': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1']}, (task, 0)))
+  cluster = parse_cluster(config({'master': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1']}, (task, 0)))
   assert cluster.is_chief
   assert json.loads(cluster.tf_config) == {
     'cluster': {'chief': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1']},
@@ -49,12 +49,12 @@ def test_a_master_is_a_chief(task):
 
 def test_an_evaluator_is_no_part_of_the_training():
   with_evaluator = {**ADDRESSES, 'evaluator': ['d:1']}
-  chief = read_cluster(config(with_evaluator, ('chief', 0)))
+  chief = parse_cluster(config(with_evaluator, ('chief', 0)))
   assert chief.has_evaluator
   assert 'evaluator' not in json.loads(chief.tf_config)['cluster']
   assert not any(name.startswith('evaluator') for name in chief.peers)
   for addresses in (with_evaluator, ADDRESSES):  # Listed in the cluster or not.
-    evaluator = read_cluster(config(addresses, ('evaluator', 0)))
+    evaluator = parse_cluster(config(addresses, ('evaluator', 0)))
     assert not evaluator.is_distributed
     assert evaluator.tf_config == '{}'
     assert evaluator.addresses['chief'] == ('a:1',)
@@ -71,7 +71,7 @@ def test_an_evaluator_is_no_part_of_the_training():
   ],
 )
 def test_one_process_is_no_cluster(text):
-  cluster = read_cluster(text)
+  cluster = parse_cluster(text)
   assert cluster.is_chief
   assert not cluster.is_distributed
   assert (cluster.num_workers, cluster.num_ps, cluster.job, cluster.name) == (1, 0, '', 'chief 0')
@@ -111,7 +111,7 @@ REFUSED = [
 @pytest.mark.parametrize(('text', 'part'), REFUSED)
 def test_refuses_with_key_and_value(text, part):
   with pytest.raises(InputError) as error:
-    read_cluster(text)
+    parse_cluster(text)
   message = str(error.value)
   assert message.startswith('TF_CONFIG')
   assert part in message

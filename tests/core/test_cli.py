@@ -51,6 +51,7 @@ def test_a_signal_ends_a_command_in_good_order(number):
   code = f"""if True:
     import os, signal, sys, time
     os.getpid = lambda: 1
+    signal.signal({int(number)}, signal.SIG_DFL)  # Also where `nohup` started these tests.
     from cifar10.core import cli, errors, user_code
     def main():
       try:

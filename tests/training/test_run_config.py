@@ -4,7 +4,7 @@ import os
 
 from cifar10.cluster import roles
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.cluster.tf_config import Cluster, read_cluster
+from cifar10.cluster.tf_config import Cluster, parse_cluster
 from cifar10.core import devices
 from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams
@@ -44,7 +44,7 @@ def test_run_config_keeps_what_it_is_given(tmp_path):
 
 def test_a_worker_of_a_cluster(tmp_path, monkeypatch):
   monkeypatch.setenv('TF_CONFIG', TF_CONFIG)
-  config = make(tmp_path, read_cluster(TF_CONFIG))
+  config = make(tmp_path, parse_cluster(TF_CONFIG))
   # As the Estimator reads it: the master is a chief, and the evaluator is not waited for.
   assert config.cluster_spec.as_dict() == {'chief': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1']}
   assert (config.task_type, config.task_id, config.is_chief) == ('worker', 0, False)
