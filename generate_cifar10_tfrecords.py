@@ -48,7 +48,7 @@ def main(data_dir: str | None = None) -> None:
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
   """The flags, by default of the command line; raises InputError for those that are refused."""
-  flags = _parser().parse_args(words)
+  flags = _parser(allow_abbrev=words is None).parse_args(words)
   has_images, is_random = flags.images is not None, flags.synthetic is not None
   for name in _OF_ARCHIVES if has_images else _OF_IMAGES if is_random else (*_OF_IMAGES, 'seed'):
     if getattr(flags, name) is not None:
@@ -226,8 +226,8 @@ def _split(text: str) -> tuple[float, ...]:
   return shares
 
 
-def _parser() -> argparse.ArgumentParser:
-  parser = cli.OneLineParser(description=__doc__)
+def _parser(*, allow_abbrev: bool = True) -> argparse.ArgumentParser:
+  parser = cli.OneLineParser(description=__doc__, allow_abbrev=allow_abbrev)
   add = parser.add_argument
   add(
     '--data-dir',

@@ -37,6 +37,7 @@ from cifar10.training.estimator import Answers, Predictor, with_checkpoint
 from cifar10.training.experiment import Experiment
 
 Result = dict[str, Any]  # What a command prints as one JSON object.
+_REPEATED = ('callback', 'warm_start_from')  # Their flags add one value each.
 
 
 def convert(data_dir: Any = '.', **options: Any) -> Result:
@@ -267,6 +268,8 @@ def _call(
 def _plan(mode: str, options: Mapping[str, Any], images: Sequence[str] = ()) -> Plan:
   """Checks these options as the command would be given them; raises InputError."""
   given = dict(options)
+  if isinstance(given['job_dir'], os.PathLike):
+    given['job_dir'] = os.fspath(given['job_dir'])
   if given['job_dir'] in PRETRAINED and not (
     mode.startswith('train') or files.exists(given['job_dir'])
   ):
@@ -294,9 +297,9 @@ def _words(options: Mapping[str, Any]) -> list[str]:
   for name, value in options.items():
     flag = flag_of(name)
     plain = value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
-    listed = plain if isinstance(plain, (list, tuple)) else [plain]
-    if any(isinstance(each, (str, os.PathLike)) for each in listed):
-      words += [f'{flag}={each}' for each in listed]
-    elif plain is not None:
-      words.append(flag if plain is True else f'{flag}={as_text(plain)}')
+    several = name in _REPEATED and isinstance(plain, (list, tuple))
+    for each in plain if several else [plain]:
+      text = os.fspath(each) if isinstance(each, os.PathLike) else as_text(each)
+      if each is not None:
+        words.append(flag if each is True else f'{flag}={text}')
   return words

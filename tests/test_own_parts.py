@@ -123,8 +123,9 @@ def test_a_family_has_options(run_here, data_dir, tmp_path):
   assert 'unrecognized arguments: --outside-widht 8' in said
 
 
-def test_an_option_of_the_program_is_no_family_s(run_here, data_dir, tmp_path):
-  place = 'outside_parts:TakenOption'
+@pytest.mark.parametrize('name', ['TakenOption', 'TakenName'])
+def test_an_option_of_the_program_is_no_family_s(run_here, data_dir, tmp_path, name):
+  place = f'outside_parts:{name}'
   code, said = refused(run_here, data_dir, tmp_path, network=place)
   assert code == 2
   assert f'--network {place} has an option whose name is taken' in said

@@ -97,8 +97,9 @@ class ResNetFamily(Family):
     if self.bottleneck and self.resnet_version == 1:
       raise InputError('--bottleneck blocks are version 2 only; add --resnet-version 2')
     per_n = 9 if self.bottleneck else 6  # Three stages times the convolutions of a block.
-    if self.num_layers not in range(per_n + 2, _DEEPEST, per_n):
-      raise InputError(f'--num-layers {self.num_layers} is not {per_n}n+2 with n of 1 or more')
+    if self.num_layers not in range(per_n + 2, _DEEPEST + 1, per_n):
+      said = f'is not {per_n}n+2 with n of 1 or more, at most {_DEEPEST}'
+      raise InputError(f'--num-layers {self.num_layers} {said}')
 
   def describe(self) -> str:
     return f'ResNet-{self.num_layers}'
@@ -158,8 +159,9 @@ class WideResNetFamily(Family):
   wrn_widen_factor: int = option(4, "times a plain ResNet's channels", between(1, 100), fixed=True)
 
   def check(self) -> None:
-    if self.wrn_depth not in range(10, _DEEPEST, 6):
-      raise InputError(f'--wrn-depth {self.wrn_depth} is not 6n+4 with n of 1 or more')
+    if self.wrn_depth not in range(10, _DEEPEST + 1, 6):
+      said = f'is not 6n+4 with n of 1 or more, at most {_DEEPEST}'
+      raise InputError(f'--wrn-depth {self.wrn_depth} {said}')
 
   def describe(self) -> str:
     return f'WRN-{self.wrn_depth}-{self.wrn_widen_factor}'

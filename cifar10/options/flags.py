@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from cifar10.core.cli import OneLineParser, print_result
 from cifar10.core.errors import InputError
-from cifar10.core.option import Declaration, as_flag, as_text, declarations, option
+from cifar10.core.option import Declaration, as_flag, as_text, declarations, names, option
 from cifar10.options import families, gone
 from cifar10.options.families import Family
 from cifar10.options.hparams import Augmentation, HParams
@@ -28,6 +28,10 @@ COMMON: dict[str, type] = {
 FAMILIES: dict[str, type] = {
   f'--network {name}: {each.TITLE}': each for name, each in families.BUILT_IN.items()
 }
+
+
+# Of no flags, but arguments in Python, and what else config.json holds.
+_TAKEN = {'callbacks', 'control', 'data', 'data_set'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +70,8 @@ def parse(description: str, words: Sequence[str] | None = None) -> dict[str, Any
       own = families.find(network)
   try:
     parser = full_parser(description, own, allow_abbrev=not is_call)
+    if own and (taken := names(own) & _TAKEN):
+      raise argparse.ArgumentError(None, f'{min(taken)} is no name of an option')
   except argparse.ArgumentError as error:
     raise InputError(f'--network {network} has an option whose name is taken: {error}') from None
   given = vars(parser.parse_args(words))

@@ -144,7 +144,7 @@ class Evaluator:
     """Writes a checkpoint's metrics for TensorBoard, as the Estimator does, and logs some."""
     job_dir, step, split = self._run.job_dir, made.step, made.split
     folder = os.path.join(job_dir, split)  # TensorBoard names runs by it: not 'eval_validation'.
-    # An evaluation again: of an earlier process, or before the chief went back.
+    # Of the same step, or of one before the chief went back: TensorBoard drops what follows.
     if self.callbacks and (made.on_the_way or metrics_log.has_evaluation(job_dir, step, split)):
       metrics_log.drop_summaries_from(folder, step)
     values = {name: float(value) for name, value in metrics.items() if name != 'global_step'}

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from cifar10.core.errors import InputError
 from cifar10.job.checkpoints import EMA_SUFFIX, Saver
+from cifar10.options import families
 from cifar10.options.families import Group
 from cifar10.options.hparams import HParams
 from cifar10.training.schedules import Rates
@@ -44,7 +45,9 @@ class Groups:
 
   def of(self, variable: tf.Variable) -> Group:
     """Returns a variable's group; raises InputError for one of Muon's that has a factor."""
-    group = self.hparams.family.group(self.roles[variable.op.name], self.hparams)
+    family = self.hparams.family
+    with families.own_code(family):
+      group = family.group(self.roles[variable.op.name], self.hparams)
     if group.uses_muon and group.learning_rate_factor != 1:
       raise InputError(
         f'{variable.op.name} has learning-rate factor {group.learning_rate_factor}, and Muon '

@@ -119,7 +119,7 @@ class JobEstimator(tf_estimator.Estimator):
     savers = [self._saver()] if run.role.saves else []
     for saver in savers:
       run.save, run.predictor = saver.save_now, self._predictor
-    self._others += registry.make_all(run)
+    self._others[:] = registry.make_all(run)
     # The meter and the callbacks precede the saver, so that on_step_end runs before a save. The
     # control hooks, which end training, come after all that may request an end.
     self._callbacks[:] = [self._meter, *self._others]

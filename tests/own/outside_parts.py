@@ -166,6 +166,11 @@ class TakenOption(Outside):
 
 
 @dataclasses.dataclass(frozen=True)
+class TakenName(Outside):
+  control: float = option(0.5, 'taken')
+
+
+@dataclasses.dataclass(frozen=True)
 class SharedOption(Outside):
   widths: tuple[int, ...] = option((4,), 'of fastnet, too')
 

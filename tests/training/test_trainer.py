@@ -156,7 +156,7 @@ def test_batches_start_where_the_session_stands(data_dir, tmp_path):
 
 @pytest.mark.slow
 def test_evaluates_at_multiples_wherever_it_resumed(run_here, data_dir, tmp_path):
-  """And once more at each end."""
+  """And once more at each end. What a killed run saved and did not evaluate is evaluated first."""
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--eval-every-steps', 2]
   for steps in (3, 6):
     succeeded(run_here(*flags, '--train-steps', steps))
@@ -166,6 +166,26 @@ def test_evaluates_at_multiples_wherever_it_resumed(run_here, data_dir, tmp_path
     return [each['step'] for each in events if each.get('subset') == 'validation']
 
   assert evaluated() == [2, 3, 4, 6]
+  path = tmp_path / 'metrics.jsonl'
+  lines = path.read_text().splitlines(keepends=True)
+  lost = {'event': 'evaluate', 'step': 6, 'subset': 'validation'}
+  path.write_text(''.join(each for each in lines if not lost.items() <= json.loads(each).items()))
+  succeeded(run_here(*flags, '--train-steps', 7))
+  assert evaluated() == [2, 3, 4, 6, 7]
+
+
+def test_towers_evaluate_as_one_does(job, run_here, data_dir):
+  """Batches of 34, 34 and 2 images for three towers: no part is full."""
+  folder, first = job
+  flags = ['--mode', 'evaluate', '--num-cpu-towers', 3, '--eval-batch-size', 34]
+  line = succeeded(run_here('--data-dir', data_dir, '--job-dir', folder, *flags))
+  before = succeeded(first)
+  assert line['examples'] == 70
+  assert line['accuracy'] == pytest.approx(before['accuracy'], abs=1.5 / 70)
+  assert line['cross_entropy'] == pytest.approx(before['cross_entropy'], rel=1e-4)
+  by_class = np.array(list(line['accuracy_by_class'].values()))
+  # Of seven images each: whole images, and each counted once.
+  np.testing.assert_allclose(7 * by_class, np.round(7 * by_class), atol=1e-4)
 
 
 def test_a_finished_job_only_evaluates_again(job, run_here, data_dir):
@@ -316,6 +336,8 @@ def test_a_fast_recipe_trains_and_evaluates(run_main, run_here, data_dir, tmp_pa
   evaluate = ['--data-dir', data_dir, *job_dir, '--mode', 'evaluate']
   again = succeeded(run_here(*evaluate))
   assert again.keys() == line.keys() - {'ended_by'}
+  # Rounding may decide about one image.
+  assert again['accuracy'] == pytest.approx(line['accuracy'], abs=1.5 / 70)
   assert again['loss'] == pytest.approx(line['loss'], rel=1e-3)
   plain = succeeded(run_here(*evaluate, '--tta', 'none'))
   assert plain['accuracy'] == pytest.approx(without_tta, abs=1.5 / 70)
