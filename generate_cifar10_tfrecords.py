@@ -82,8 +82,10 @@ def generate(flags: argparse.Namespace) -> dict[str, object]:
       refusal = '{holder} makes its files; wait for its end, or name another'
       path = os.path.join(data_dir, 'cifar10.lock')
       with lock.locked(path, f'--data-dir {data_dir}: {refusal}', claims=data_dir):
-        start_tensorflow.start()
-        _convert(data_dir, source, _selecting(flags))
+        # Another process may have made them meanwhile, from another source perhaps.
+        if flags.force or _lacking(data_dir, source):
+          start_tensorflow.start()
+          _convert(data_dir, source, _selecting(flags))
     else:
       log.info('%s holds all records and they are intact; nothing to do', data_dir)
   content = manifest.read_manifest(data_dir) or {}

@@ -153,7 +153,8 @@ class Role:
       # A worker looks every second, not every 30, whether the chief has initialised the model:
       # MonitoredTrainingSession creates its session manager without passing on an interval.
       manager = tf.compat.v1.train.SessionManager
-      manager.__init__ = functools.partialmethod(manager.__init__, recovery_wait_secs=1)
+      if not isinstance(vars(manager)['__init__'], functools.partialmethod):
+        manager.__init__ = functools.partialmethod(manager.__init__, recovery_wait_secs=1)
       servers = tf.train.ClusterSpec(dict(cluster.addresses))
       self._server = tf.distribute.Server(
         servers, cluster.task_type, cluster.task_index, config=session_config

@@ -73,12 +73,12 @@ class DatasetInfo:
       return CIFAR10
     described: dict[str, Any] = {**default, 'name': None, 'classes': None, **content}
     name, classes, means, deviations = (described[key] for key in default)
-    positive = _are_channels(deviations) and all(deviations)  # The input is divided by them.
+    positive = _are_channels(deviations) and min(deviations) >= 1e-6  # Divides the input.
     for key, is_right, rule in (
       ('name', _is_line(name), 'text in one line'),
       ('classes', _are_classes(classes), f'2 to {_MOST_CLASSES} different names of one line'),
       ('channel_means', _are_channels(means), 'three numbers from 0 to 1'),
-      ('channel_deviations', positive, 'three numbers above 0, at most 1'),
+      ('channel_deviations', positive, 'three numbers of 1e-6 to 1'),
     ):
       if not is_right:
         raise InputError(f'{path} has {key} {described[key]!r}: it must be {rule}')
@@ -189,7 +189,8 @@ def remedy(path: str) -> str:
   content = files.read_object(manifest_path(data_dir)) or {}
   command = f'python generate_cifar10_tfrecords.py --data-dir {shlex.quote(data_dir)}'
   if isinstance(flags := content.get('flags'), str):
-    return f'run: {command} {flags}'.rstrip()
+    again = '--force' if path == manifest_path(data_dir) else ''
+    return ' '.join(filter(None, ('run:', command, flags, again)))
   if 'name' in content:  # A user wrote it: this program adds flags.
     return f'restore it, or correct {manifest_path(data_dir)}'
   # What is there may be another program's.

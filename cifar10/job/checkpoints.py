@@ -75,6 +75,8 @@ def listed(job_dir: str) -> str | None:
   with contextlib.suppress(ValueError):  # It is no text.
     if state := tf.train.get_checkpoint_state(job_dir):
       return state.model_checkpoint_path or None
+  with contextlib.suppress(FileNotFoundError):
+    files.read(os.path.join(job_dir, LIST))  # Which may not be read: TensorFlow says nothing.
   return None
 
 

@@ -72,7 +72,7 @@ def take(job_dir: str) -> list[tuple[str, str, StopReason | None]]:
   requests: list[tuple[str, str, StopReason | None]] = []
   with contextlib.suppress(OSError):  # It passes, and another look follows soon.
     for path in files.matching(os.path.join(job_dir, CONTROL), 'request-*.json'):
-      with contextlib.suppress(FileNotFoundError):  # Withdrawn meanwhile.
+      with contextlib.suppress(FileNotFoundError, TypeError):  # Withdrawn, or by hand.
         content = files.read_object(path) or {}
         files.remove(path)
         name = os.path.basename(path)[len('request-') : -len('.json')]
@@ -102,10 +102,11 @@ def read_rates(job_dir: str) -> dict[str, Any]:
     commands = [parse(f'{name}={value}') for name, value in rates.items()]
   except (AttributeError, InputError) as error:
     raise job_config.damaged(job_dir, f'control: {error}') from None
-  for name, value in commands:
+  set_rates = {name: value for name, value in commands if value is not None}
+  for name, value in set_rates.items():
     as_set = '%s is %g, as control set it; `%s=%s` goes back to the options'
     log.info(as_set, name, value, name, SCHEDULE)
-  return dict(commands)
+  return set_rates
 
 
 def remember_rates(job_dir: str, rates: Mapping[str, float]) -> None:

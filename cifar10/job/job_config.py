@@ -44,7 +44,9 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
         'name another folder'
       ) from None
     return None
-  except (OSError, ValueError, RecursionError) as error:
+  except OSError as error:
+    raise InputError(f'{path} cannot be read ({error.strerror}); name another --job-dir') from None
+  except (ValueError, RecursionError) as error:
     raise damaged(job_dir, error) from None
   if not isinstance(config, dict) or not config:
     raise damaged(job_dir, 'it is no JSON object with options')

@@ -52,9 +52,11 @@ def append(job_dir: str, event: Mapping[str, Any]) -> None:
     _write(path, [*(each for each in _lines(path) if each.endswith(b'\n')), line])
   else:
     with _locked(path) as file:
-      # Half a line of a killed process stays, as a line that is no event.
       file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
-      file.write(line if file.read() in (b'', b'\n') else b'\n' + line)
+      if file.read() not in (b'', b'\n'):  # Half a line of a killed process.
+        file.seek(0)
+        file.truncate(file.read().rfind(b'\n') + 1)
+      file.write(line)
 
 
 def is_evaluation(event: Event) -> bool:

@@ -67,16 +67,22 @@ def average(command: argparse.Namespace) -> dict[str, Any]:
       'does not read for batch norm; train with --ema-decay for an average'
     )
   data = job_config.described_data(command.job_dir, command.data_dir)
-  sources = [variable_files.open_source(path) for path in command.paths]
   shapes, _ = network_builder.variable_shapes(hparams, data)
-  means = {}
-  for source in sources:
+  # In float64: a float32 sum of many nearly equal values would lose digits.
+  sums = {name: np.zeros(shape) for name, shape in shapes.items()}
+  global_step = 0
+  for path in command.paths:  # One in memory at a time: twenty of a WRN-28-10 are 6 GB.
+    source = variable_files.open_source(path)
     variable_files.check_network(source, shapes, hparams.family.NAME)
-  for name in shapes:  # In float64: a float32 sum of many nearly equal values would lose digits.
-    values = [source.value(name) for source in sources]
-    means[name] = np.mean(values, 0, np.float64).astype(values[0].dtype)
+    global_step = max(global_step, source.global_step)
+    for name in shapes:
+      sums[name] += source.value(name)
+  means = {
+    name: (total / len(command.paths)).astype(source.value(name).dtype)
+    for name, total in sums.items()
+  }
   averaged = with_moving_averages(hparams, data, command.data_dir, means)
-  return _written(command.out, averaged, max(source.global_step for source in sources))
+  return _written(command.out, averaged, global_step)
 
 
 def _written(path: str, values: dict[str, np.ndarray], global_step: int) -> dict[str, Any]:

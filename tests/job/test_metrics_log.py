@@ -58,6 +58,7 @@ def test_half_a_line_is_no_event_and_spoils_none(tmp_path, half):
   assert curve(tmp_path) == [('train', 100)]
   add(tmp_path, ('train', 200), ('train', 300))
   assert curve(tmp_path) == [('train', 100), ('train', 200), ('train', 300)]
+  assert half not in (tmp_path / metrics_log.NAME).read_bytes()
   assert metrics_log.go_back(str(tmp_path), 200) == 100
   assert curve(tmp_path) == [('train', 100), ('train', 200)]
 

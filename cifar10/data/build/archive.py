@@ -193,6 +193,7 @@ def download_and_extract(
     lacking.discard(name)
     if folder != path:
       files.make_folder(folder)
+      files.remove_unfinished(os.path.join(folder, name))
       with files.writing(os.path.join(folder, name)) as file:
         file.write(content)
   if lacking:

@@ -30,6 +30,7 @@ def write_synthetic(
   files.make_folder(folder)
 
   def write(name: str, content: Mapping[bytes, object]) -> None:
+    files.remove_unfinished(os.path.join(folder, name))
     with files.writing(os.path.join(folder, name)) as file:
       file.write(pickle.dumps(content, protocol=2))  # As Python 2 does.
 
