@@ -26,7 +26,7 @@ BOTTLENECK = {'resnet_version': 2, 'bottleneck': True}
 @pytest.mark.parametrize(
   ('family', 'options', 'says'),
   [
-    (ResNetFamily, {'num_layers': 45}, r'45 is not 6n\+2 with n of 1 or more$'),
+    (ResNetFamily, {'num_layers': 45}, r'45 is not 6n\+2 with n of 1 or more, at most 2000$'),
     (ResNetFamily, {'num_layers': 2}, r'2 is not 6n\+2'),  # 6 x 0 + 2: two layers and no block.
     (ResNetFamily, {'num_layers': 44, **BOTTLENECK}, r'44 is not 9n\+2 '),
     (ResNetFamily, {'num_layers': 20, 'bottleneck': True}, 'version 2 only'),
