@@ -23,21 +23,22 @@ from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import files, logs, user_code
 from cifar10.core.errors import InputError, SomeFailedError, Terminated
-from cifar10.core.option import as_text, flag_of
+from cifar10.core.option import as_text, declarations, flag_of
 from cifar10.exporters import export as exporting
 from cifar10.exporters import predict as predicting
 from cifar10.job import run as job_run
 from cifar10.job.run import Run
 from cifar10.networks import own_network
 from cifar10.options import flags
-from cifar10.options.run_options import PRETRAINED
+from cifar10.options.run_options import PRETRAINED, RunOptions
 from cifar10.plan import Plan
 from cifar10.training import dry_run, evaluator, experiment, follow
 from cifar10.training.estimator import Answers, Predictor, with_checkpoint
 from cifar10.training.experiment import Experiment
 
 Result = dict[str, Any]  # What a command prints as one JSON object.
-_REPEATED = ('callback', 'warm_start_from')  # Their flags add one value each.
+# Each flag of these adds one value.
+_REPEATED = {each.name for each in declarations(RunOptions) if each.kind == tuple[str, ...]}
 
 
 def convert(data_dir: Any = '.', **options: Any) -> Result:

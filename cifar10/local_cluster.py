@@ -24,7 +24,7 @@ from typing import IO
 from cifar10 import plan
 from cifar10.core import cli
 from cifar10.core.errors import InputError
-from cifar10.options import flags
+from cifar10.options import flags, gone
 
 _PROGRAM = os.path.join(os.path.dirname(os.path.dirname(__file__)), 'cifar10_main.py')
 _GRACE_SECONDS = 20  # For a task to exit after a signal.
@@ -167,6 +167,7 @@ def main() -> None:
   parser.add_argument('--evaluator', action='store_true', help='evaluate while training runs')
   parser.add_argument('--sync', action='store_true', help='the same as --sync after --')
   parser.add_argument('flags', nargs='*', help="cifar10_main.py's, after --")
+  gone.refuse(sys.argv[1:])
   options = parser.parse_args()
   words = [*options.flags, *(['--sync'] if options.sync else [])]
   cluster = LocalCluster(words, options.workers, options.ps, evaluator=options.evaluator)

@@ -453,6 +453,7 @@ def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):
     (['--', '--mode=predict'], '--mode predict'),
     (['--ps', '0', '--', '--sync'], 'TF_CONFIG: cluster.ps is []; list a parameter server'),
     (['--', '--data-workers', '2'], '--data-workers is gone since version 2'),
+    (['--restart'], '--restart is gone since version 2: the command again goes on'),
   ],
 )
 def test_what_cannot_be_a_cluster_is_one_line(run_here, old_job, tmp_path, flags, says):

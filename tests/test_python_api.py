@@ -82,6 +82,8 @@ def test_what_the_command_refuses_is_an_input_error(name, data_dir, tmp_path, ru
   with pytest.raises(cifar10.InputError) as error:
     cifar10.train(job_dir, data_dir, **{name: -3})
   assert printed == f'error: {error.value}'
+  with pytest.raises(cifar10.InputError, match='4 values and its boundaries are 2;'):  # Not 1.
+    cifar10.train(job_dir, data_dir, lr_boundaries_steps=['10', '20'])
   assert not job_dir.exists()
 
 
@@ -95,6 +97,8 @@ def test_convert_makes_what_the_generator_makes(tmp_path, run_here):
     name = f'{split}.tfrecords'
     assert (tmp_path / 'here' / name).read_bytes() == (tmp_path / 'there' / name).read_bytes()
   assert cifar10.convert(tmp_path / 'here', synthetic=20, seed=3, force=False) == made
+  with pytest.raises(cifar10.InputError, match='--forc'):  # No abbreviation: this one replaces.
+    cifar10.convert(tmp_path / 'here', synthetic=20, seed=3, forc=True)
   assert cifar10.convert(tmp_path / 'here', synthetic=30, force=True)['examples']['train'] == 120
 
 

@@ -14,10 +14,9 @@ from typing import Any
 import tensorflow as tf
 
 import model_base
-from cifar10.core.errors import CommandError, InputError, NetworkError
-from cifar10.core.user_code import others_code
+from cifar10.core.errors import InputError, NetworkError
 from cifar10.data.manifest import DatasetInfo
-from cifar10.options.families import Family
+from cifar10.options.families import Family, own_code
 
 WEIGHT = 'weight'  # Role of a function's trained variables that are no convolution kernels.
 
@@ -30,11 +29,7 @@ def build(
   Raises:
     InputError: the user's code fails; here, or in `forward_pass`.
   """
-  naming = others_code(
-    lambda said: InputError(f'--network {family.PLACE} fails: {said}'),
-    family.FUNCTION,
-    but=(CommandError,),
-  )
+  naming = own_code(family)
   network: Any = naming(family.NETWORK or _FunctionLayers)(family, settings, data)
   forward_pass = naming(network.forward_pass)
   named = f'--network {family.PLACE}'

@@ -6,9 +6,9 @@ your own is a subclass of `Family` with a `NETWORK`, or a function (docs/python.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from cifar10.core import start_tensorflow
@@ -370,10 +370,9 @@ def find(name: str) -> type[Family]:
   return named
 
 
-def own_code(family: Family | type[Family]) -> AbstractContextManager[None]:
-  """A context for code of a user's own network, which raises InputError where that fails."""
-  return others_code(
-    lambda said: InputError(f'--network {family.PLACE} fails: {said}'),
-    family.FUNCTION,
-    but=(CommandError,),
-  )
+@contextlib.contextmanager
+def own_code(family: Family | type[Family]) -> Iterator[None]:
+  """A context, or a decorator, for a user's own network: raises InputError where it fails."""
+  fault = f'--network {family.PLACE} fails: '
+  with others_code(lambda said: InputError(fault + said), family.FUNCTION, but=(CommandError,)):
+    yield

@@ -23,6 +23,7 @@ FLAGS: dict[str, str] = {
   '--on-end': f'--callback send_stat:SendStat runs a command at the end; {_EXAMPLE}',
   '--on-evaluation': f'--callback send_stat:SendStat runs a command after each; {_EXAMPLE}',
   '--print-completion': 'shtab completes by the same parser: docs/support.md',
+  '--restart': 'the command again goes on from the checkpoint; Slurm and Kubernetes restart tasks',
   '--save-every-epochs': '--save-every-steps takes epochs x examples / --train-batch-size',
   '--source-processes': 'a --source can start processes itself: examples/parallel_source.py',
   '--vgg-dropout': 'a network of your own may drop, as examples/inception_v3.py does',

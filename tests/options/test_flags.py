@@ -17,11 +17,6 @@ DECLARED = [
 ]
 
 
-def test_no_two_options_have_one_name():
-  names = [declared.name for declared in DECLARED]
-  assert len(names) == len(set(names))
-
-
 @pytest.mark.parametrize('declared', DECLARED, ids=lambda declared: declared.name)
 def test_a_default_can_be_given_as_it_is_shown(declared):
   """What --help and docs/flags.md show is what the flag takes; None cannot be given."""

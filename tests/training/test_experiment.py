@@ -90,9 +90,10 @@ def test_a_loop_of_ones_own_over_the_estimator(data_dir, tmp_path):
   def eval_input_fn():
     return cifar10.input_fn(data_dir, 'eval', 1, 32)
 
-  other = made.estimator.evaluate(eval_input_fn)
-  assert 0 <= other['accuracy'] <= 1
+  assert 0 <= made.estimator.evaluate(eval_input_fn)['accuracy'] <= 1
   assert len(events(tmp_path / 'job', 'evaluate')) == 1
+  made.estimator.train(made.train_spec.input_fn, max_steps=4)  # With callbacks of its own.
+  assert len(events(tmp_path / 'job', 'start')) == 2
 
 
 def test_evaluations_on_the_way_build_one_graph(data_dir, tmp_path, monkeypatch):
