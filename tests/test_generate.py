@@ -249,7 +249,7 @@ def test_images_become_records_as_predictions_see_them(generate_here, photos, tm
   for split in manifest.SUBSETS:
     for image, label in zip(*read(tmp_path / 'data', split)):
       if np.ptp(image.astype(int)) > 1:  # JPEG may be off by one.
-        expected, _ = image_files.read_image(str(photos / 'dog' / '0.png'))
+        expected = image_files.read_image(str(photos / 'dog' / '0.png'))
         np.testing.assert_array_equal(image.reshape(3, 32, 32).transpose(1, 2, 0), expected)
       else:
         seen.append((label, round(image.mean()) - 100 * label))

@@ -22,13 +22,10 @@ _THREADS = min(4, limits.cores())  # Each holds a whole photograph while scaling
 Content = TypeVar('Content')
 
 
-def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
-  """Reads a PNG, JPEG or WebP file of any size, scaled to what a network takes.
+def read_image(path: str) -> np.ndarray:
+  """Returns a PNG, JPEG or WebP file of any size, scaled to what a network takes: [32, 32, 3].
 
   Grey becomes equal red, green and blue; transparency is dropped.
-
-  Returns:
-    uint8 [32, 32, 3], and the original height and width.
 
   Raises:
     InputError: the file does not exist, is no image, or is too large.
@@ -52,7 +49,7 @@ def read_image(path: str) -> tuple[np.ndarray, tuple[int, int]]:
       image = _decoded_webp(content) if content[8:12] == b'WEBP' else decode(content).numpy()
     except (tf.errors.OpError, OSError, ValueError, Image.DecompressionBombError):
       raise InputError(f'image {path} cannot be read as PNG, JPEG or WebP; convert it') from None
-    return as_seen(image).numpy(), (len(image), image.shape[1])
+    return as_seen(image).numpy()
 
 
 def _decoded_webp(content: bytes) -> np.ndarray:
@@ -62,7 +59,8 @@ def _decoded_webp(content: bytes) -> np.ndarray:
 
 def decode(content: tf.Tensor) -> tf.Tensor:
   """Decodes a PNG's or JPEG's bytes, a string scalar, to uint8 [height, width, 3]."""
-  return tf.io.decode_image(content, channels=DEPTH, expand_animations=False)
+  image = tf.io.decode_image(content, channels=DEPTH, expand_animations=False)
+  return tf.ensure_shape(image, [None, None, DEPTH])
 
 
 def as_seen(image: tf.Tensor) -> tf.Tensor:

@@ -1,7 +1,6 @@
 """Exports the network of a checkpoint as a file or folder that other programs read."""
 
 import dataclasses
-import functools
 import logging
 import os
 import tempfile
@@ -15,7 +14,7 @@ from tensorflow.python.eager import context
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.data import image_files, manifest
+from cifar10.data.image_files import as_seen, decode
 from cifar10.exporters import freeze_graph, keras_file
 from cifar10.exporters.freeze_graph import Frozen
 from cifar10.job import checkpoints, metrics_log
@@ -28,17 +27,14 @@ _OPSET = 17  # Of 2022; runtimes of the last years support it.
 _INSTALLED_BY = (  # In any folder.
   "pip install 'tf2onnx>=1.16,<2' 'onnx<1.18; python_version < \"3.12\"' 'onnxruntime>=1.17,<2'"
 )
-_SIZES = (manifest.HEIGHT, manifest.WIDTH, manifest.DEPTH)
 
 
 def export(run: Run) -> dict[str, Any]:
   """Writes a SavedModel or a file to JOB/export/; returns its path and what it was made from.
 
-  Raises:
-    InputError: the library for the format is missing, or the format cannot hold the network;
-      nothing is written.
+  Raises InputError where a library is missing, or the format cannot hold the network.
   """
-  return with_checkpoint(run, functools.partial(_export, run))
+  return with_checkpoint(run, lambda checkpoint: _export(run, checkpoint))
 
 
 def _export(run: Run, checkpoint: str) -> dict[str, Any]:
@@ -98,12 +94,10 @@ def _accuracies(
   found: dict[str, float] = {}
   views = {'tta': hparams.tta, 'tta_below': hparams.tta_below}
   for event in filter(metrics_log.is_evaluation, metrics_log.read(job_dir)):
-    if (event['step'], event.get('weights', 'last')) == (step, weights):
-      plain = event.get('accuracy_without_tta')  # None: `accuracy` is that.
-      if hparams.tta == 'none':
-        found[event['subset']] = event['accuracy'] if plain is None else plain
-      elif views.items() <= event.items():
-        found[event['subset']] = event['accuracy']
+    is_of_weights = (event['step'], event.get('weights', 'last')) == (step, weights)
+    if is_of_weights and (hparams.tta == 'none' or views.items() <= event.items()):
+      plain = event.get('accuracy_without_tta') if hparams.tta == 'none' else None
+      found[event['subset']] = event['accuracy'] if plain is None else plain
   return found
 
 
@@ -153,7 +147,7 @@ def write_saved_model(path: str, network: Frozen, made_from: Mapping[str, Any]) 
         network.graph, {f'{IMAGES}:0': images}, outputs, name=''
       )
 
-    images = tf.TensorSpec([None, *_SIZES], tf.uint8, IMAGES)
+    images = tf.TensorSpec([None, 32, 32, 3], tf.uint8, IMAGES)
     module.network = tf.compat.v1.wrap_function(infer, [images])
 
     @tf.function(input_signature=[images], autograph=False)
@@ -167,7 +161,7 @@ def write_saved_model(path: str, network: Frozen, made_from: Mapping[str, Any]) 
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, ENCODED)], autograph=False)
     def serve_encoded(encoded: tf.Tensor) -> dict[str, tf.Tensor]:
-      read = tf.map_fn(_decoded, encoded, fn_output_signature=tf.TensorSpec(_SIZES, tf.uint8))
+      read = tf.map_fn(lambda each: as_seen(decode(each)), encoded, fn_output_signature=tf.uint8)
       return serve(read)
 
     signatures = {'serving_default': serve, 'features': features, 'encoded': serve_encoded}
@@ -176,13 +170,6 @@ def write_saved_model(path: str, network: Frozen, made_from: Mapping[str, Any]) 
   os.makedirs(extra)
   with open(os.path.join(extra, 'made_from.json'), 'w', encoding='utf-8') as file:
     file.write(files.json_text(made_from, indent=2) + '\n')
-
-
-def _decoded(content: tf.Tensor) -> tf.Tensor:
-  """Decodes an image file in the same way as `predict`."""
-  image = image_files.decode(content)
-  image.set_shape([None, None, manifest.DEPTH])
-  return tf.ensure_shape(image_files.as_seen(image), _SIZES)
 
 
 _WRITERS = {'saved_model': write_saved_model, 'onnx': write_onnx, 'keras': keras_file.write}

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from cifar10.core import devices
 from cifar10.core.errors import InputError
-from cifar10.data import manifest
 from cifar10.data.manifest import DatasetInfo
 from cifar10.job.checkpoints import Saver
 from cifar10.options.hparams import HParams
@@ -46,15 +45,12 @@ def freeze(
 ) -> Frozen:
   """Freezes a job's network for a data set, with a checkpoint's variables or their averages.
 
-  With `tta` the probabilities are those of the views' mean logits.
-
-  Raises:
-    InputError: the network has a table, whose content no graph holds, or calls Python.
+  With `tta` the probabilities are those of the views' mean logits. Raises InputError where the
+  network has a table, whose content no graph holds, or calls Python.
   """
   outputs = [CLASSES, PROBABILITIES, FEATURES]
   with devices.side_graph() as graph:
-    sizes = [None, manifest.HEIGHT, manifest.WIDTH, manifest.DEPTH]
-    images = tf.compat.v1.placeholder(tf.uint8, sizes, IMAGES)
+    images = tf.compat.v1.placeholder(tf.uint8, [None, 32, 32, 3], IMAGES)
     built = network_builder.build(hparams, data, is_training=False)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       inferred = inference.infer(hparams, built, images)

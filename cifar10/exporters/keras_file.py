@@ -108,12 +108,12 @@ def _scoped(name: str) -> str:
 def _folded(values: Mapping[str, np.ndarray], data: DatasetInfo) -> dict[str, np.ndarray]:
   """A fast network's variables with the constants that its layers do not have."""
   scale, shift = (value[:, np.newaxis] for value in standardisation(data))
-  kernel, bias = (values[f'{FastNetFamily.NAME}/whitening/{leaf}'] for leaf in ('kernel', 'bias'))
-  folded = {name: value / SHARPNESS for name, value in values.items() if name.endswith('/offset')}
-  folded[f'{FastNetFamily.NAME}/whitening/kernel'] = SHARPNESS * kernel * scale
-  shifted = bias + np.sum(kernel * shift, (0, 1, 2))
-  folded[f'{FastNetFamily.NAME}/whitening/bias'] = SHARPNESS * shifted
-  return {**values, **folded}
+  place = f'{FastNetFamily.NAME}/whitening/'
+  kernel, bias = values[f'{place}kernel'], values[f'{place}bias']
+  offsets = {name: value / SHARPNESS for name, value in values.items() if name.endswith('/offset')}
+  bias = bias + np.sum(kernel * shift, (0, 1, 2))
+  whitening = {f'{place}kernel': SHARPNESS * kernel * scale, f'{place}bias': SHARPNESS * bias}
+  return {**values, **offsets, **whitening}
 
 
 def _model(network: Frozen) -> keras.Model:
@@ -151,20 +151,14 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   with context.eager_mode():  # Which a user's notebook may have switched off.
     _model(network).save(f'{path}.keras')
   with zipfile.ZipFile(f'{path}.keras') as saved, zipfile.ZipFile(path, 'w') as file:
-    for name in saved.namelist():
-      content = saved.read(name)
-      if name == 'metadata.json':
-        content = files.json_text({**json.loads(content), 'made_from': made_from}).encode()
-      elif name == 'config.json':
-        content = _for_both_lines(content)
+    contents = {name: saved.read(name) for name in saved.namelist()}
+    metadata, config = (json.loads(contents[f'{name}.json']) for name in ('metadata', 'config'))
+    # Keras 2 names places of its own, and all axes but one; so Keras 3 reads it, too.
+    config |= {'module': 'keras', 'class_name': 'Model', 'registered_name': None}
+    for layer in config['config']['layers']:
+      if layer['class_name'] == 'BatchNormalization':
+        layer['config']['axis'] = -1
+    contents['metadata.json'] = files.json_text({**metadata, 'made_from': made_from}).encode()
+    contents['config.json'] = json.dumps(config).encode()
+    for name, content in contents.items():
       file.writestr(name, content)
-
-
-def _for_both_lines(content: bytes) -> bytes:
-  """Makes of Keras 2's config.json, which names places of its own, one that Keras 3 reads, too."""
-  config = {**json.loads(content), 'module': 'keras', 'class_name': 'Model'}
-  config['registered_name'] = None
-  for layer in config['config']['layers']:
-    if layer['class_name'] == 'BatchNormalization':
-      layer['config']['axis'] = -1  # Not [3].
-  return json.dumps(config).encode()

@@ -127,7 +127,8 @@ class Evaluation:
   cross_entropy: Interval
   confusion_matrix: list[list[int]]  # [true class][predicted class]
   classes: dict[str, ClassResult]
-  calibration_error: float
+  calibration: list[Bin]
+  calibration_error: float  # The mean distance from confidence to accuracy, weighted by answers.
 
 
 class JobReport(NamedTuple):
@@ -142,7 +143,6 @@ class JobReport(NamedTuple):
   best: Mapping[str, Any] | None  # The evaluation that chose the checkpoint in best/.
   notes: list[str]  # Doubts about the numbers, and what is missing.
   evaluation: Evaluation
-  calibration: Sequence[Bin]
   mistakes: Sequence[Mistake]  # The worst first.
 
 
@@ -192,7 +192,7 @@ def collect(
   )
 
 
-def _evaluated(run: job_run.Run, split: str) -> tuple[Evaluation, list[Bin], list[Mistake]]:
+def _evaluated(run: job_run.Run, split: str) -> tuple[Evaluation, list[Mistake]]:
   """Evaluates the predictions of the run's checkpoint for all images of a split."""
   images, labels = evaluator.held_out(run, split).all_examples()
   network = Predictor(run)
@@ -217,17 +217,17 @@ def _evaluated(run: job_run.Run, split: str) -> tuple[Evaluation, list[Bin], lis
     cross_entropy=cross_entropy(labels, probabilities),
     confusion_matrix=matrix.tolist(),
     classes=by_class(matrix, classes),
+    calibration=bins,
     calibration_error=calibration_error(bins),
   )
-  mistakes = []
-  wrong = np.flatnonzero(labels != predicted)
+  mistakes, wrong = [], np.flatnonzero(labels != predicted)
   worst_first = wrong[np.argsort(probabilities[wrong, labels[wrong]], kind='stable')]
   for index in worst_first[:_NUM_MISTAKES].tolist():
     likeliest = np.argsort(-probabilities[index], kind='stable')[:_LIKELIEST]
     shown = {classes[i]: float(probabilities[index, i]) for i in (*likeliest, labels[index])}
     label, answer = classes[labels[index]], classes[predicted[index]]
     mistakes.append(Mistake(index, images[index], label, answer, shown))
-  return found, bins, mistakes
+  return found, mistakes
 
 
 def wilson(successes: int, trials: int) -> Interval:
@@ -268,11 +268,8 @@ def calibration(confidences: np.ndarray, is_right: np.ndarray) -> list[Bin]:
   predicted classes: float [n]; `is_right`: bool [n].
   """
   upper = np.clip(np.ceil(np.nan_to_num(confidences) * _BINS), 1, _BINS)
-  inside = [upper == bound for bound in np.unique(upper)]
-  return [
-    (int(each.sum()), float(confidences[each].mean()), float(is_right[each].mean()))
-    for each in inside
-  ]
+  bins = [(confidences[upper == bound], is_right[upper == bound]) for bound in np.unique(upper)]
+  return [(len(right), float(given.mean()), float(right.mean())) for given, right in bins]
 
 
 def calibration_error(bins: Sequence[Bin]) -> float:

@@ -23,7 +23,7 @@ from PIL import Image
 
 from cifar10.callbacks.metrics import to_png
 from cifar10.reporting import summary
-from cifar10.reporting.job_report import Evaluation, History, JobReport
+from cifar10.reporting.job_report import Evaluation, JobReport
 
 # matplotlib draws in these colours; `_svg` replaces them by variables of the page's style.
 _COLOURS = {'#010101': '--ink', '#010102': '--muted', '#010103': '--rule', '#010104': '--accent'}
@@ -32,7 +32,6 @@ _MOST_DOTS = 40  # Of a line: more dots would hide the line.
 _INCHES = (4.2, 2.5)  # With this size a chart's text on a phone is as large as the page's.
 _DRAWN = ('accuracy', 'loss', 'learning_rate', 'images_per_second')
 
-_Curves = Mapping[str, Sequence[tuple[int, float]]]  # (step, number) of each point, by label.
 _Chart = tuple[str, str, str]  # Title, SVG, and the content in words.
 
 
@@ -44,22 +43,14 @@ def render(jobs: Sequence[JobReport], made: str) -> str:
     undefined=jinja2.StrictUndefined,
   )
   environment.filters.update(percent=summary.percent, rate=summary.rate, split=summary.split_name)
-  environment.filters.update(png=_png, shell=shlex.join)
+  environment.filters.update(png=_png, shell=shlex.join, mistaken=_mistaken, curves=_curves)
   with matplotlib.style.context('cifar10.reporting.charts', after_reset=True):
-    return environment.get_template('page.html').render(
-      jobs=jobs,
-      summary=summary,
-      mistaken=_mistaken,
-      curves=_learning_curves,
-      compared_curves=_compared_curves,
-      made=made,
-    )
+    return environment.get_template('page.html').render(jobs=jobs, summary=summary, made=made)
 
 
 def _png(image: np.ndarray) -> str:
   """Returns an image, uint8 [32, 32, 3], as the source of an <img>."""
-  png = to_png(Image.fromarray(image))
-  return 'data:image/png;base64,' + base64.b64encode(png).decode('ascii')
+  return f'data:image/png;base64,{base64.b64encode(to_png(Image.fromarray(image))).decode()}'
 
 
 def _mistaken(evaluation: Evaluation) -> list[tuple[int, str, str]]:
@@ -70,28 +61,23 @@ def _mistaken(evaluation: Evaluation) -> list[tuple[int, str, str]]:
   return sorted(found, key=lambda each: -each[0])
 
 
-def _learning_curves(history: History) -> Iterator[_Chart]:
-  """Draws one job's training and evaluations."""
-  for name in _DRAWN:
-    curves = {'training': history.curve(name)}
-    curves |= {summary.split_name(split): history.curve(name, split) for split in history.splits}
-    yield from _line_chart(name, curves)
-
-
-def _compared_curves(jobs: Sequence[JobReport]) -> Iterator[_Chart]:
-  """Draws several jobs, a line for each: evaluated accuracy, and other numbers of training."""
+def _curves(jobs: Sequence[JobReport]) -> Iterator[_Chart]:
+  """Draws a job's training and evaluations; of several a line each, of the evaluated accuracy."""
   for name in _DRAWN:
     curves = {}
     for job in jobs:
-      # On the split evaluated first: validation, if the job has that.
-      split = next(iter(job.history.splits), None) if name == 'accuracy' else None
-      label = f'{job.letter}, {summary.split_name(split or "training")}'
-      curves[label] = job.history.curve(name, split)
+      drawn = [None, *job.history.splits]  # None: the training.
+      if len(jobs) > 1:  # The split evaluated first: validation, if the job has that.
+        drawn = drawn[:2][-1:] if name == 'accuracy' else [None]
+      for split in drawn:
+        label = summary.split_name(split or 'training')
+        label = f'{job.letter}, {label}' if len(jobs) > 1 else label
+        curves[label] = job.history.curve(name, split)
     yield from _line_chart(name, curves)
 
 
-def _line_chart(name: str, curves: _Curves) -> Iterator[_Chart]:
-  """Draws numbers by step, if there are any. The group of line i has the id `line-i`."""
+def _line_chart(name: str, curves: Mapping[str, list[tuple[int, float]]]) -> Iterator[_Chart]:
+  """Draws (step, number) by label, if there are any. The group of line i has the id `line-i`."""
   curves = {label: points for label, points in curves.items() if points}
   if not curves:
     return
@@ -125,10 +111,8 @@ def _svg(figure: Figure) -> str:
   """Returns the figure as an <svg> element without size, font names and metadata."""
   file = io.StringIO()
   figure.savefig(file, format='svg')
-  svg = file.getvalue()
-  svg = svg[svg.index('<svg') :]
-  svg = re.sub(r'<metadata>.*?</metadata>\s*', '', svg, count=1, flags=re.S)
-  svg = re.sub(r'^<svg[^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1>', svg, count=1)
+  svg = re.sub(r'<metadata>.*?</metadata>\s*', '', file.getvalue(), count=1, flags=re.S)
+  svg = re.sub(r'^.*?<svg[^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1>', svg, count=1, flags=re.S)
   svg = re.sub(r'font: ([\d.]+px) [^;"]*', r'font-size: \1', svg)
   for colour, variable in _COLOURS.items():
     svg = svg.replace(colour, f'var({variable})')

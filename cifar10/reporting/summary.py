@@ -121,8 +121,7 @@ def environment(job: JobReport) -> Rows:
 
 def _text(value: Any) -> str:
   """Formats an option's value as its flag takes it: [1.0, 0.1] as '1,0.1'."""
-  value = tuple(value) if isinstance(value, list) else value  # JSON has no tuples.
-  return 'none' if value in (None, ()) else as_text(value)
+  return 'none' if value in (None, (), []) else as_text(value)
 
 
 def terminal_table(jobs: Sequence[JobReport]) -> str:

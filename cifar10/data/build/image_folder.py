@@ -80,7 +80,7 @@ def _read_all(paths: Sequence[str]) -> dict[str, np.ndarray]:
 
   def read(path: str) -> np.ndarray | str:
     try:
-      return image_files.read_image(path)[0].transpose(2, 0, 1).ravel()
+      return image_files.read_image(path).transpose(2, 0, 1).ravel()
     except InputError as error:
       return str(error)
 
