@@ -146,7 +146,7 @@ def _convert(data_dir: str, source: archive.Source, selecting: str) -> None:
   with contextlib.ExitStack() as stack:
     for split, path in paths.items():
       temporary = stack.enter_context(files.replacing(path))
-      entries[split] = manifest.entry(path, _write(temporary, opened.splits[split]()), temporary)
+      entries[split] = manifest.entry(path, _write(temporary, opened.splits[split]), temporary)
     content = {
       'format': manifest.FORMAT,
       **source.identity,

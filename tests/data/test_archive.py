@@ -76,16 +76,14 @@ def test_an_archive_in_the_data_dir_is_unpacked_and_its_folder_will_do(cifar10, 
 def test_a_batch_of_cifar_100_is_cut_into_training_and_validation_split(cifar100):
   train = unpickled(f'{cifar100.batches}/train')
   fine, coarse = CIFAR100.labels.values()
-  # A fifth of 105 is 21: the last ones are validated on.
-  for part, there in [
-    ('all', slice(None)),
-    ('train', slice(0, 84)),
-    ('validation', slice(84, 105)),
-  ]:
-    for labels in (fine, coarse):
-      read = list(read_batches([f'{cifar100.batches}/train'], labels, part))
-      np.testing.assert_array_equal([image for image, _ in read], train[b'data'][there])
-      assert [label for _, label in read] == train[labels.key][there]
+  for labels in (fine, coarse):
+    splits = archive.opened(cifar100.batches, CIFAR100, labels).splits
+    # A fifth of 105 is 21: the last ones are validated on.
+    for split, there in [('train', slice(84)), ('validation', slice(84, 105))]:
+      images, numbers = zip(*splits[split])
+      np.testing.assert_array_equal(images, train[b'data'][there])
+      assert [*numbers] == train[labels.key][there]
+    assert len([*splits['eval']]) == 21
   assert np.array_equal(np.array(train[fine.key]) // 5, train[coarse.key])
 
 
@@ -114,24 +112,7 @@ def test_a_damaged_or_truncated_archive_is_refused(cifar10, tmp_path, kind):
       download_and_extract(str(tmp_path), published=cifar10.published, archive=str(path))
 
 
-class Malicious:
-  def __reduce__(self):
-    return os.system, ('touch pwned',)
-
-
-def test_a_pickle_cannot_run_code(tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  with open('batch', 'wb') as file:
-    pickle.dump(Malicious(), file, protocol=2)
-  for read in (lambda: list(read_batches(['batch'])), lambda: archive.read_names('batch', None)):
-    with pytest.raises(
-      InputError, match=r'batch is no pickled batch .*asks for (posix|os)\.system'
-    ):
-      read()
-  assert os.listdir(tmp_path) == ['batch']
-
-
-@pytest.mark.parametrize('place', ['builtins.eval', 'numpy.load', '_codecs.encode.__call__'])
+@pytest.mark.parametrize('place', ['posix.system', 'numpy.load', '_codecs.encode.__call__'])
 def test_the_unpickler_admits_what_builds_arrays_and_nothing_else(tmp_path, place):
   # By hand: protocol 4 (where a name can be a path), the two names, and the instruction that looks
   # them up.
@@ -141,26 +122,11 @@ def test_the_unpickler_admits_what_builds_arrays_and_nothing_else(tmp_path, plac
     list(read_batches([f'{tmp_path}/batch']))
 
 
-def batch(images=2, labels=(0, 9), dtype=np.uint8):
-  return {b'data': np.zeros([images, IMAGE_BYTES], dtype), b'labels': list(labels)}
-
-
-@pytest.mark.parametrize(
-  'bad',
-  [
-    batch(labels=(0, 10)),
-    batch(labels=(0.5, 0)),
-    batch(images=3),
-    batch(dtype=np.float32),
-    [],
-  ],
-)
-def test_what_is_no_batch_is_refused(tmp_path, bad):
-  (tmp_path / 'batch').write_bytes(pickle.dumps(bad, protocol=2))
-  with pytest.raises(
-    InputError, match=r'batch is no batch of cifar10: uint8 \[n, 3072\] as `data`'
-  ):
-    list(read_batches([f'{tmp_path}/batch']))
+def test_what_is_no_batch_is_refused(cifar100, tmp_path):
+  (tmp_path / 'list').write_bytes(pickle.dumps([]))
+  for path in (tmp_path / 'list', f'{cifar100.batches}/train'):
+    with pytest.raises(InputError, match='is no batch of cifar10'):
+      list(read_batches([str(path)]))
 
 
 def test_reads_what_python_2_wrote(tmp_path):
@@ -248,21 +214,18 @@ def test_a_dropped_connection_is_one_line_and_the_next_run_goes_on(server, tmp_p
   assert server.asked == [None, 'bytes=100000-', 'bytes=200000-']
 
 
-@pytest.mark.parametrize('behaviour', ['no range', 'too long'])
-def test_another_server_or_file_is_downloaded_from_the_start(server, tmp_path, behaviour):
+@pytest.mark.parametrize(
+  ('behaviour', 'said'), [('no range', None), ('too long', '416.*run again'), ('missing', '404')]
+)
+def test_another_server_or_file_is_downloaded_from_the_start(server, tmp_path, behaviour, said):
   server.behaviour = behaviour
   (tmp_path / 'a.part').write_bytes(CONTENT + b'x')
-  if behaviour == 'too long':  # The part is another file's, and goes.
-    with pytest.raises(InputError, match=r'416.*run again'):
+  if said:  # The part of another file goes.
+    with pytest.raises(InputError, match=f'{said}.*--archive FILE'):
       archive.download(server.url, f'{tmp_path}/a')
-  archive.download(server.url, f'{tmp_path}/a')
-  assert (tmp_path / 'a').read_bytes() == CONTENT
-
-
-def test_a_missing_page_is_one_line(server, tmp_path):
-  server.behaviour = 'missing'
-  with pytest.raises(InputError, match=r'404.*--archive FILE'):
+  if behaviour != 'missing':
     archive.download(server.url, f'{tmp_path}/a')
+    assert (tmp_path / 'a').read_bytes() == CONTENT
 
 
 def test_a_full_disk_is_not_the_network_s_fault(server, tmp_path):

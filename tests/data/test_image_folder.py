@@ -26,7 +26,7 @@ def splits(folder, **keywords):
   source = image_folder(folder, **keywords)
   opened = source.open(os.path.dirname(folder))
   return {
-    split: [(image[0], label) for image, label in read()] for split, read in opened.splits.items()
+    split: [(image[0], label) for image, label in read] for split, read in opened.splits.items()
   }
 
 

@@ -7,18 +7,16 @@ member has the names of the classes.
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import http.client
 import io
-import lzma
 import os
 import pickle
 import posixpath
+import shutil
 import tarfile
 import urllib.error
 import urllib.request
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,9 +26,10 @@ import six
 from cifar10.core import files, logs
 from cifar10.core.errors import InputError
 from cifar10.data import manifest
-from cifar10.data.manifest import DEPTH, IMAGE_BYTES, DatasetInfo
+from cifar10.data.manifest import DEPTH, DatasetInfo
 
 Example = tuple[np.ndarray, int]  # An image, uint8 [3072], planes R, G, B, and its label.
+Fifths = tuple[int, int]  # Which part of a batch: from fifth to fifth.
 
 _TIMEOUT = 30  # seconds without a byte of a download
 
@@ -39,7 +38,7 @@ class Opened(NamedTuple):
   """What a source of images has when it is ready to be converted."""
 
   data: DatasetInfo
-  splits: Mapping[str, Callable[[], Iterable[Example]]]  # Each reads its examples, again and again.
+  splits: Mapping[str, Iterable[Example]]  # To be read once.
   remarks: Mapping[str, int] = {}  # More entries for the manifest.
 
 
@@ -68,7 +67,7 @@ class Published:
   folder: str  # The folder of its members.
   algorithm: str  # Of `digests`, named as in hashlib.
   digests: Mapping[str, str]  # By member that is read.
-  splits: Mapping[str, tuple[tuple[str, ...], str]]  # The members, and which part of each.
+  splits: Mapping[str, tuple[tuple[str, ...], Fifths]]  # The members, and what of each.
   names_member: str
   labels: Mapping[str, Labels]  # By the value of --labels; the first is the default.
 
@@ -87,9 +86,9 @@ CIFAR10 = Published(
     'test_batch': 'f53d8d457504f7cff4ea9e021afcf0e0ad8e24a91f3fc42091b8adef61157831',
   },
   splits={
-    'train': (('data_batch_1', 'data_batch_2', 'data_batch_3', 'data_batch_4'), 'all'),
-    'validation': (('data_batch_5',), 'all'),
-    'eval': (('test_batch',), 'all'),
+    'train': (('data_batch_1', 'data_batch_2', 'data_batch_3', 'data_batch_4'), (0, 5)),
+    'validation': (('data_batch_5',), (0, 5)),
+    'eval': (('test_batch',), (0, 5)),
   },
   names_member='batches.meta',
   labels={'fine': Labels('cifar10', 10, b'labels', b'label_names')},
@@ -106,9 +105,9 @@ CIFAR100 = Published(
     'meta': '7973b15100ade9c7d40fb424638fde48',
   },
   splits={
-    'train': (('train',), 'train'),
-    'validation': (('train',), 'validation'),
-    'eval': (('test',), 'all'),
+    'train': (('train',), (0, 4)),
+    'validation': (('train',), (4, 5)),
+    'eval': (('test',), (0, 5)),
   },
   names_member='meta',
   labels={
@@ -122,16 +121,16 @@ PUBLISHED = {published.name: published for published in (CIFAR10, CIFAR100)}
 
 def opened(folder: str, published: Published, labels: Labels) -> Opened:
   """The splits in a folder of an archive's members, and the data set that they are."""
-  splits = {
-    split: functools.partial(
-      read_batches, [os.path.join(folder, name) for name in members], labels, part
-    )
-    for split, (members, part) in published.splits.items()
-  }
+
+  def read(split: str) -> Iterator[Example]:
+    members, fifths = published.splits[split]
+    return read_batches([os.path.join(folder, name) for name in members], labels, fifths)
+
+  splits = {split: read(split) for split in published.splits}
   if published is CIFAR10:  # With the published means and deviations, which are rounded.
     return Opened(manifest.CIFAR10, splits)
   names = read_names(os.path.join(folder, published.names_member), labels)
-  return Opened(measured(labels.name, names, splits['train']()), splits)
+  return Opened(measured(labels.name, names, read('train')), splits)
 
 
 def measured(name: str, classes: Sequence[str], examples: Iterable[Example]) -> DatasetInfo:
@@ -220,11 +219,9 @@ def download(url: str, path: str) -> None:
       start = done if response.status == http.HTTPStatus.PARTIAL_CONTENT else 0
       left = response.headers.get('Content-Length')
       total = start + int(left) if left else None
-      bar = logs.bar(total=total, initial=start, unit='B', unit_scale=True)
-      with open(part, 'ab' if start else 'wb') as file, bar:
-        while block := response.read(1 << 18):
-          file.write(block)
-          bar.update(len(block))
+      shown = logs.bar.wrapattr(response, 'read', total=total, initial=start)
+      with open(part, 'ab' if start else 'wb') as file, shown as reader:
+        shutil.copyfileobj(reader, file, 1 << 18)
         if total is not None and file.tell() != total:
           raise OSError(f'the connection ended after {file.tell()} of {total} bytes')
     os.replace(part, path)
@@ -252,8 +249,7 @@ def _members(path: str, published: Published) -> Iterator[tuple[str, bytes]]:
         folder, name = posixpath.split(posixpath.normpath(member.name))  # './cifar-10-...' counts.
         if folder == published.folder and (content := tar.extractfile(member)):
           yield name, content.read()
-  # What tarfile raises for damage depends on what it takes the damaged bytes for.
-  except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
+  except Exception as error:  # It depends on what tarfile takes the damaged bytes for.
     why = str(error).partition('\n')[0].rstrip(':')  # tarfile lists all compressions it tried.
     raise InputError(
       f'{path} cannot be read ({why}); name another --archive, or delete it if it is a download'
@@ -261,33 +257,17 @@ def _members(path: str, published: Published) -> Iterator[tuple[str, bytes]]:
 
 
 def read_batches(
-  input_files: Sequence[str], labels: Labels = CIFAR10.labels['fine'], part: str = 'all'
+  input_files: Sequence[str], labels: Labels = CIFAR10.labels['fine'], fifths: Fifths = (0, 5)
 ) -> Iterator[Example]:
-  """Yields the examples of pickled batches.
-
-  `part`: 'all' of each batch, its last fifth ('validation'), or what is before that ('train').
-
-  Raises:
-    InputError: a file is no such batch.
-  """
+  """Yields the examples of pickled batches; raises InputError for a file that is none."""
   for path in input_files:
     content = _unpickled(path)
     try:
-      images, numbers = content[b'data'], np.asarray(content[labels.key])
-      shape, kind = (*numbers.shape, IMAGE_BYTES), numbers.dtype.kind
-      is_batch = (images.dtype, images.shape) == (np.uint8, shape) and kind in 'iu'
-      is_batch = is_batch and numbers.min() >= 0 and numbers.max() < labels.num_classes
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-      is_batch = False
-    if not is_batch:
-      raise InputError(
-        f'{path} is no batch of {labels.name}: uint8 [n, {IMAGE_BYTES}] as `data` and n labels '
-        f'from 0 to {labels.num_classes - 1} as `{labels.key.decode()}`; fetch it again'
-      )
-    first_held_out = len(images) - len(images) // 5
-    parts = {'train': slice(first_held_out), 'validation': slice(first_held_out, None)}
-    chosen = parts.get(part, slice(None))
-    yield from zip(images[chosen], map(int, numbers[chosen]))
+      images, numbers = content[b'data'], content[labels.key]
+    except (KeyError, TypeError):
+      raise InputError(f'{path} is no batch of {labels.name}; fetch that') from None
+    first, end = (len(images) * fifth // 5 for fifth in fifths)
+    yield from zip(images[first:end], numbers[first:end])
 
 
 def read_names(path: str, labels: Labels) -> tuple[str, ...]:

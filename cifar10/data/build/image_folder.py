@@ -1,6 +1,5 @@
 """Reads a folder with a sub-folder of images for each class, and divides it into three splits."""
 
-import functools
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,6 @@ from cifar10.data.build.archive import Example, Opened, Source, measured
 from cifar10.data.manifest import SUBSETS, DatasetInfo
 
 DEFAULT_SPLIT = (0.8, 0.1, 0.1)  # Train, validation, eval.
-_MOST_NAMED = 20  # Unreadable files that the log names.
 
 Classes = dict[str, list[str]]  # The paths of each class's images.
 
@@ -64,8 +62,7 @@ def image_folder(
     images = _read_all(paths)
     splits = _divided(listed, images, held_out, seed)
     data = measured(name, [*listed['train']], splits['train'])
-    readers = {split: functools.partial(iter, examples) for split, examples in splits.items()}
-    return Opened(data, readers, {'unreadable': len(paths) - len(images)})
+    return Opened(data, splits, {'unreadable': len(paths) - len(images)})
 
   return Source(identity, opened)
 
@@ -78,24 +75,16 @@ def _read_all(paths: Sequence[str]) -> dict[str, np.ndarray]:
   """
   from cifar10.data import image_files  # noqa: PLC0415  (TensorFlow, as in the generator)
 
-  def read(path: str) -> np.ndarray | str:
+  def read(path: str) -> np.ndarray | None:
     try:
       return image_files.read_image(path).transpose(2, 0, 1).ravel()
     except InputError as error:
-      return str(error)
+      log.info('left out: %s', error)
+      return None
 
-  found: dict[str, np.ndarray] = {}
-  faults: list[str] = []
   images = image_files.read_ahead(read, paths)
   with logs.bar(images, total=len(paths), unit=' images', desc='read') as shown:
-    for path, image in zip(paths, shown):
-      if isinstance(image, np.ndarray):
-        found[path] = image
-      else:
-        faults.append(image)
-        if len(faults) <= _MOST_NAMED:
-          log.info('left out: %s', image)
-  return found
+    return {path: image for path, image in zip(paths, shown) if image is not None}
 
 
 def _divided(
@@ -141,11 +130,10 @@ def _list_splits(folder: str) -> dict[str, Classes]:
   Raises:
     InputError: train or eval is missing, classes differ, or a class is empty or holds folders.
   """
-  names = _sub_folders(folder)
-  holds_classes = any(_sub_folders(os.path.join(folder, name)) for name in names)
-  if not (set(names) <= set(SUBSETS) and holds_classes):  # A class may be called `train`.
-    return {'train': _list_classes(folder)}
-  splits = {name: _list_classes(os.path.join(folder, name)) for name in names}
+  inside = _sub_folders(folder)
+  if not (set(inside) <= set(SUBSETS) and any(map(_sub_folders, inside.values()))):
+    return {'train': _list_classes(folder)}  # Where a class may be called `train`.
+  splits = {name: _list_classes(path) for name, path in inside.items()}
   if not {'train', 'eval'} <= set(splits) or len(set(map(tuple, splits.values()))) > 1:
     raise InputError(
       f'{folder} must have the folders train and eval, and may have validation, each with the same '
@@ -155,28 +143,27 @@ def _list_splits(folder: str) -> dict[str, Classes]:
 
 
 def _list_classes(folder: str) -> Classes:
-  classes = {}
-  for name in _sub_folders(folder):
-    inside = os.path.join(folder, name)
-    classes[name] = [os.path.join(inside, file) for file in _visible(inside)]
-    if not classes[name] or _sub_folders(inside):
+  classes = {name: [*_visible(inside).values()] for name, inside in _sub_folders(folder).items()}
+  for name, paths in classes.items():
+    if not paths or any(map(os.path.isdir, paths)):
       raise InputError(
-        f'{inside} must hold images, and no folders: only train, validation and eval may hold '
-        'classes'
+        f'{os.path.join(folder, name)} must hold images, and no folders: only train, validation '
+        'and eval may hold classes'
       )
   return classes
 
 
-def _sub_folders(folder: str) -> list[str]:
-  return [name for name in _visible(folder) if os.path.isdir(os.path.join(folder, name))]
+def _sub_folders(folder: str) -> dict[str, str]:
+  return {name: path for name, path in _visible(folder).items() if os.path.isdir(path)}
 
 
-def _visible(folder: str) -> list[str]:
-  """Returns names without hidden files, sorted: the order of a file system is its own."""
+def _visible(folder: str) -> dict[str, str]:
+  """Returns paths by name, without hidden ones, sorted: the order of a file system is its own."""
   try:
-    return sorted(name for name in os.listdir(folder) if not name.startswith('.'))
+    names = sorted(name for name in os.listdir(folder) if not name.startswith('.'))
   except OSError as error:
     raise InputError(
       f'--images: {folder} cannot be listed ({error.strerror}); name a folder with one for each '
       'class'
     ) from None
+  return {name: os.path.join(folder, name) for name in names}
