@@ -23,6 +23,7 @@ from cifar10.options.hparams import Augmentation
 
 TRAIN_AND_VALIDATION = 'train+validation'
 _TRAINING = ('train', TRAIN_AND_VALIDATION)
+_PARTS = {subset: subset.split('+') for subset in (*manifest.SUBSETS, TRAIN_AND_VALIDATION)}
 _IN_CIFAR10 = {'train': 40_000, 'validation': 10_000, 'eval': 10_000}  # Examples.
 
 _CHUNK = 1000  # Examples parsed at a time: limits the strings held beside the decoded images.
@@ -49,11 +50,9 @@ def _num_in_cifar10(subset: str = 'train') -> int:
 
 def _parts(subset: str) -> list[str]:
   """Returns the subsets in record files of their own; raises InputError for an unknown one."""
-  parts = subset.split('+') if subset == TRAIN_AND_VALIDATION else [subset]
-  if not set(parts) <= set(manifest.SUBSETS):
-    known = ', '.join((*manifest.SUBSETS, TRAIN_AND_VALIDATION))
-    raise InputError(f'subset {subset!r} is not one of {known}')
-  return parts
+  if subset not in _PARTS:
+    raise InputError(f'subset {subset!r} is not one of {", ".join(_PARTS)}')
+  return _PARTS[subset]
 
 
 class Cifar10DataSet:
@@ -154,17 +153,13 @@ class Cifar10DataSet:
 
   def first_images(self, count: int) -> np.ndarray:
     """Returns the first images in the files' order: uint8 [count or fewer, 32, 32, 3]."""
-    self.count()
-    return self._first(count)[0]
+    return self.all_examples(count)[0]
 
-  def all_examples(self) -> tuple[np.ndarray, np.ndarray]:
+  def all_examples(self, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Returns images uint8 [n, 32, 32, 3] and labels int32 [n] in the files' order."""
-    return self._first(self.count())
-
-  def _first(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-    config = devices.session_config()
+    size, config = most or self.count(), devices.session_config()
     with devices.side_graph(), tf.compat.v1.Session(config=config) as session:
-      serialized = without_autotune(tf.data.TFRecordDataset(self.get_filenames()).batch(count))
+      serialized = without_autotune(tf.data.TFRecordDataset(self.get_filenames()).batch(size))
       parsed = self.parser(tf.compat.v1.data.make_one_shot_iterator(serialized).get_next())
       return session.run(parsed)
 

@@ -73,10 +73,12 @@ class DatasetInfo:
       return CIFAR10
     described: dict[str, Any] = {**default, 'name': None, 'classes': None, **content}
     name, classes, means, deviations = (described[key] for key in default)
+    named = isinstance(classes, list) and all(map(_is_line, classes))
+    differ = named and 2 <= len(set(classes)) == len(classes) <= _MOST_CLASSES
     positive = _are_channels(deviations) and min(deviations) >= 1e-6  # Divides the input.
     for key, is_right, rule in (
       ('name', _is_line(name), 'text in one line'),
-      ('classes', _are_classes(classes), f'2 to {_MOST_CLASSES} different names of one line'),
+      ('classes', differ, f'2 to {_MOST_CLASSES} different names of one line'),
       ('channel_means', _are_channels(means), 'three numbers from 0 to 1'),
       ('channel_deviations', positive, 'three numbers of 1e-6 to 1'),
     ):
@@ -98,12 +100,6 @@ def _is_line(text: object) -> bool:
   if not isinstance(text, str) or not text.strip():
     return False
   return not {unicodedata.category(each) for each in text} & _UNWRITABLE
-
-
-def _are_classes(names: object) -> bool:
-  if not isinstance(names, list) or not 2 <= len(names) <= _MOST_CLASSES:
-    return False
-  return all(map(_is_line, names)) and len(set(names)) == len(names)
 
 
 def _are_channels(numbers: object) -> bool:
@@ -187,11 +183,9 @@ def remedy(path: str) -> str:
   """Returns the command that makes a data dir's file again, with the flags that made it."""
   data_dir = os.path.dirname(path) or '.'
   content = files.read_object(manifest_path(data_dir)) or {}
-  command = f'python generate_cifar10_tfrecords.py --data-dir {shlex.quote(data_dir)}'
-  if isinstance(flags := content.get('flags'), str):
-    again = '--force' if path == manifest_path(data_dir) else ''
-    return ' '.join(filter(None, ('run:', command, flags, again)))
-  if 'name' in content:  # A user wrote it: this program adds flags.
+  if 'name' in content and 'flags' not in content:  # A user wrote it: this program adds flags.
     return f'restore it, or correct {manifest_path(data_dir)}'
+  command = f'run: python generate_cifar10_tfrecords.py --data-dir {shlex.quote(data_dir)}'
+  command = f'{command} {content.get("flags", "")}'.rstrip()
   # What is there may be another program's.
-  return f'restore it, or run: {command} --force' if files.exists(path) else f'run: {command}'
+  return f'restore it, or {command} --force' if files.exists(path) else command

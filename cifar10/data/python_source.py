@@ -6,8 +6,10 @@ those of record files. No operation of the graph is of one example.
 """
 
 import contextlib
+import functools
 import inspect
 import itertools
+import sys
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -65,23 +67,21 @@ class PythonSource:
     self._made: dict[tuple[int, int], Any] = {}  # By shard and number of shards.
     self._reading: Generator[tuple[np.ndarray, ...], None, None] | None = None
     self._fault: SourceError | None = None
-    self._count: int | None = None
 
   def num_examples_per_epoch(self) -> int:
     """How many examples an epoch has; 0 if that need not be known. Checks the first one."""
-    if self._count is None:
-      self._count = self._counted()
-    return self._count
+    return self._counted
 
+  @functools.cached_property
   def _counted(self) -> int:
     try:
       _, labels = next(self.chunks(most=1))
     except SourceError as error:
       raise InputError(str(error)) from None
-    made = self._made.get((0, 1))
-    size = getattr(made, '__len__', getattr(made, 'size', lambda: 0))  # Of an older DataFlow.
     count = self._examples_per_epoch
     failed = others_code(lambda said: InputError(f'{self._said}: {said}'), self._function)
+    made = self._made.get((0, 1))
+    size = getattr(made, '__len__', getattr(made, 'size', lambda: 0))  # Of an older DataFlow.
     with failed, contextlib.suppress(NotImplementedError):  # So a DataFlow says: I do not know.
       count = count or size() * len(labels)
     if not count and self._examples_per_epoch is None:
@@ -93,13 +93,11 @@ class PythonSource:
 
   def first_images(self, count: int) -> np.ndarray:
     """The first images in the function's order: uint8 [count or fewer, 32, 32, 3]."""
-    images = itertools.chain.from_iterable(images for images, _ in self.chunks())
-    return np.stack(list(itertools.islice(images, count)))
+    return next(self.chunks(most=count))[0][:count]
 
   def all_examples(self) -> Chunk:
     """One epoch: images uint8 [n, 32, 32, 3] and labels int32 [n], in the function's order."""
-    images, labels = zip(*self.chunks())
-    return np.concatenate(images), np.concatenate(labels)
+    return next(self.chunks(most=sys.maxsize))
 
   @no_autograph
   def one_pass(self, batch_size: int) -> tf.data.Dataset:
@@ -244,13 +242,11 @@ def _checked(item: object, error: Callable[[str], SourceError]) -> tuple[np.ndar
   if not isinstance(item, (tuple, list)) or len(item) != 2:
     raise error(f'it is a {type(item).__name__}, not (image, label)')
   image, label = np.array(item[0]), np.asarray(item[1])
-  if image.dtype != np.uint8 or image.ndim not in (3, 4) or image.shape[-3:] != _SHAPE:
+  is_image = image.dtype == np.uint8 and image.ndim in (3, 4) and image.shape[-3:] == _SHAPE
+  if not is_image or label.dtype.kind not in 'iu' or label.shape != image.shape[:-3]:
     raise error(
-      f'its image is {image.dtype} {list(image.shape)}, not uint8 {list(_SHAPE)} or a batch of it'
-    )
-  if label.dtype.kind not in 'iu' or label.shape != image.shape[:-3]:
-    raise error(
-      f'its label is {label.dtype} {list(label.shape)}, not a whole number for each image'
+      f'it is {image.dtype} {list(image.shape)} with a label {label.dtype} {list(label.shape)}, '
+      f'not uint8 {list(_SHAPE)} with a whole number, or a batch of such'
     )
   labels = label.tolist() if label.ndim else [int(label)]
   return (image.reshape(-1, WIDTH, DEPTH) if label.ndim else image), labels
