@@ -222,8 +222,8 @@ def _results(command: flags.Command, run: Run) -> Iterable[Result]:
   if command.dry_run:
     is_whole = command.mode == 'train_and_evaluate'
     return [dry_run.dry_run(run, with_evaluations=is_whole)]
-  if run.cluster.task_type == 'ps' and isinstance(run.monitor, LivenessMonitor):
-    return [parameter_server.serve(run.cluster, run.monitor)]
+  if run.cluster.task_type == 'ps' and isinstance(run.role.monitor, LivenessMonitor):
+    return [parameter_server.serve(run.cluster, run.role.monitor)]
   if run.cluster.task_type == 'evaluator':
     return [follow.follow(run)]
   if command.mode == 'predict':

@@ -53,7 +53,7 @@ class Sums:
     return shared
 
 
-class SummedControl(SharedControl, tf.compat.v1.train.SessionRunHook):
+class SummedControl(SharedControl):
   """Control state between processes without a server, and the hook that ends all together.
 
   In each step the chief feeds its orders, and every process whether it is to stop; the step adds

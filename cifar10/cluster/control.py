@@ -7,7 +7,7 @@ vector of its own (all_reduce.py).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,8 +43,11 @@ def from_vector(values: Sequence[float]) -> ControlState:
   return ControlState(bool(values[0]), *rates)
 
 
-class SharedControl:
-  """A process's access to the state. The chief sets `state`, and its hook writes it."""
+class SharedControl(tf.compat.v1.train.SessionRunHook):
+  """A process's access to the state. The chief sets `state`, and its hook writes it.
+
+  A worker's session hook, by which it reads the state in every step and obeys it.
+  """
 
   ends_at_once = True  # The chief: after the step in which it orders the end, not after the next.
 
@@ -81,40 +84,30 @@ class SharedControl:
     """Writes this process's state where the other replicas read it."""
     session.run(self._assign, {self._fed: self.state.vector()})
 
+  def before_run(self, run_context: Any) -> Any:
+    return tf.compat.v1.train.SessionRunArgs(self.values)
+
+  def after_run(self, run_context: Any, run_values: Any) -> None:
+    self.state = from_vector(run_values.results)
+    if self.state.ends:
+      run_context.request_stop()
+
 
 class ChiefControlHook(tf.compat.v1.train.SessionRunHook):
-  """The chief's hook: ends training on request, and writes the state when it has changed."""
+  """The chief's hook: ends training where the state says so, and writes it when it has changed."""
 
-  def __init__(self, control: SharedControl, is_to_end: Callable[[], bool]):
+  def __init__(self, control: SharedControl):
     self._control = control
-    self._is_to_end = is_to_end
 
   def after_create_session(self, session: Any, coord: Any) -> None:
     self._tell(session)  # A lost parameter server has lost the state.
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
-    if self._is_to_end():
-      self._control.state = self._control.state._replace(ends=True)
-      if self._control.ends_at_once:
-        run_context.request_stop()
+    if self._control.state.ends and self._control.ends_at_once:
+      run_context.request_stop()
     if self._control.state != self._told:
       self._tell(run_context.session)
 
   def _tell(self, session: Any) -> None:
     self._told = self._control.state
     self._control.tell(session)
-
-
-class WorkerControlHook(tf.compat.v1.train.SessionRunHook):
-  """A worker's hook: reads the chief's control state in every step and obeys it."""
-
-  def __init__(self, control: SharedControl):
-    self._control = control
-
-  def before_run(self, run_context: Any) -> Any:
-    return tf.compat.v1.train.SessionRunArgs(self._control.values)
-
-  def after_run(self, run_context: Any, run_values: Any) -> None:
-    self._control.state = from_vector(run_values.results)
-    if self._control.state.ends:
-      run_context.request_stop()

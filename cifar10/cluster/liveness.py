@@ -103,12 +103,12 @@ class LivenessMonitor(SignalMonitor):
       self._note(name, knock(self._cluster.peers[name]))
       is_here = self._found[name][0] == _HERE and not self._cluster.is_reduced
 
-  def _note(self, name: str, error: OSError | None) -> None:
+  def _note(self, name: str, found: int) -> None:
     """Keeps what a knock found, and since when that is so."""
     before, since = self._found[name]
     now = time.monotonic()
-    if error:
-      found = _NEW if before == _NEW else _SILENT if is_silent(error) else _ENDED
+    if found != _HERE:
+      found = _NEW if before == _NEW else found
     else:
       was_cut = before == _SILENT and now - since > 2 * _LOOK_SECONDS
       # One that an all-reduce needs was started again alone: both would wait.
@@ -180,26 +180,22 @@ def _let_in(door: socket.socket) -> None:
 
 def reachable(address: str) -> bool:
   """Tells whether a process listens at 'host:port'."""
-  return knock(address) is None
+  return knock(address) == _HERE
 
 
-def knock(address: str) -> OSError | None:
-  """Connects to 'host:port' and hangs up; returns the error that prevents it."""
+def knock(address: str) -> int:
+  """Connects to 'host:port' and hangs up; returns whether the task is `_HERE` or has `_ENDED`.
+
+  Or `_SILENT`: nothing answered, for the cable is cut, or the host is off. Where a host answers
+  that nobody listens, its kernel has ended the connections of who did. A name that nobody knows is
+  of no host; one that cannot be asked for may be.
+  """
   try:
     socket.create_connection(_place(address), timeout=1).close()
   except OSError as error:
-    return error
-  return None
-
-
-def is_silent(error: OSError) -> bool:
-  """Tells whether nothing answered: the cable is cut, or the host is off.
-
-  Where a host answers that nobody listens, its kernel has ended the connections of who did. A name
-  that nobody knows is of no host; one that cannot be asked for may be.
-  """
-  is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
-  return not (is_unknown or isinstance(error, ConnectionRefusedError))
+    is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
+    return _ENDED if is_unknown or isinstance(error, ConnectionRefusedError) else _SILENT
+  return _HERE
 
 
 def _place(address: str) -> tuple[str, int]:

@@ -88,6 +88,12 @@ def push(gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> Gr
   return arrived
 
 
+def start(cluster: Cluster, config: tf.compat.v1.ConfigProto) -> tf.distribute.Server:
+  """Starts TensorFlow's server of this process's task, which the other tasks reach."""
+  addresses = dict(cluster.addresses)
+  return tf.distribute.Server(addresses, cluster.task_type, cluster.task_index, config=config)
+
+
 def serve(cluster: Cluster, monitor: LivenessMonitor) -> dict[str, Any]:
   """Holds variables until the chief is done and all workers have left; returns what to print.
 
@@ -97,9 +103,7 @@ def serve(cluster: Cluster, monitor: LivenessMonitor) -> dict[str, Any]:
   """
   [chief], workers = cluster.addresses['chief'], cluster.addresses.get('worker', ())
   config = session_config(device_filters=cluster.device_filters)
-  server = tf.distribute.Server(
-    tf.train.ClusterSpec(dict(cluster.addresses)), 'ps', cluster.task_index, config=config
-  )
+  server = start(cluster, config)
   log.info('%s serves at %s', cluster.name, cluster.addresses['ps'][cluster.task_index])
   with tf.Graph().as_default(), tf.compat.v1.Session(server.target, config=config) as session:
     size = _done_queue(cluster.task_index).size()
@@ -116,11 +120,11 @@ def serve(cluster: Cluster, monitor: LivenessMonitor) -> dict[str, Any]:
 
 
 def announce_done(cluster: Cluster) -> None:
-  """Tells every parameter server that the chief no longer needs it.
+  """The chief's: tells every parameter server that it no longer needs it.
 
   It connects to each server by itself: a chief without steps has started no server of its own.
   """
-  for index, address in enumerate(cluster.addresses.get('ps', ())):
+  for index, address in enumerate(cluster.addresses.get('ps', ()) if cluster.is_chief else ()):
     config = session_config(device_filters=[f'/job:ps/task:{index}'])
     config.operation_timeout_in_ms = 10_000
     with tf.Graph().as_default():

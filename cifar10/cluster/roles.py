@@ -5,7 +5,7 @@ The ways differ in how a process connects, how gradients become an update, and i
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -34,8 +34,6 @@ class Role:
     together: whether several workers' gradients make each update.
     gradients_per_update: how many; 1 where each is applied as it comes.
     is_sync: whether a hook after a step makes its update, at parameter servers.
-    is_reduced: whether all tasks make the update together, by all-reduce.
-    saves: whether it writes the job dir: configuration, checkpoints, summaries.
     evaluates_on_the_way: whether training in this process evaluates its checkpoints.
     evaluates_at_the_end: whether this process makes the last evaluation.
     updates_moving_averages: whether this process updates batch norm's moving averages.
@@ -55,24 +53,22 @@ class Role:
     self.together = workers > 1 and bool(options.sync or options.distribute)
     # More batches that arrive in time are used, but not counted.
     self.gradients_per_update = workers - options.backup_workers if self.together else 1
-    self.is_reduced = is_distributed and bool(options.distribute)
-    self.is_sync = is_distributed and self.together and not self.is_reduced
+    self.is_sync = is_distributed and self.together and not cluster.is_reduced
     if not monitor and cluster.addresses:
       spare = options.backup_workers if self.together else workers
       monitor = LivenessMonitor(cluster, spare, options.start_timeout)
     self.monitor = monitor or SignalMonitor()
     self._sums = all_reduce.Sums(cluster)
-    if self.is_reduced:
+    if cluster.is_reduced:
       self.control = all_reduce.SummedControl(self._sums, self.monitor, cluster.is_chief)
     else:
       server = '/job:ps/task:0' if is_distributed and cluster.num_ps else ''
       self.control = control.SharedControl(f'{server}/device:CPU:0')
     self._in_order = options.deterministic
-    self.saves = cluster.is_chief
     self.evaluates_on_the_way = not (is_distributed or cluster.has_evaluator)
-    self.evaluates_at_the_end = self.saves and not cluster.has_evaluator
-    self.updates_moving_averages = self.saves or not self.together
-    self.counts_steps = not is_distributed or (self.saves and self.together)
+    self.evaluates_at_the_end = cluster.is_chief and not cluster.has_evaluator
+    self.updates_moving_averages = cluster.is_chief or not self.together
+    self.counts_steps = not is_distributed or (cluster.is_chief and self.together)
 
   def described(self) -> str:
     """Returns ', as worker 0 of 3 workers, updating asynchronously'; '' for a process alone."""
@@ -91,8 +87,8 @@ class Role:
   def scaffold(self) -> tf.compat.v1.train.Scaffold | None:
     """How the training's session begins; None: as the Estimator does, a worker after the chief."""
     begin = None
-    if self.is_reduced:  # With the chief's variables, which it has initialised or restored.
-      shared = self._sums.share_variables(are_here=self.saves)
+    if self.cluster.is_reduced:  # With the chief's variables, which it has initialised or restored.
+      shared = self._sums.share_variables(are_here=self.cluster.is_chief)
       begin = tf.group(tf.compat.v1.train.Scaffold.default_local_init_op(), *shared)
     elif self.cluster.is_distributed:
       return None
@@ -107,7 +103,7 @@ class Role:
     if self.is_sync or not self.cluster.is_distributed:
       return gradients
     own, variables = zip(*gradients)
-    if self.is_reduced:
+    if self.cluster.is_reduced:
       return list(zip(self._sums.of(own, mean=True), variables))
     return parameter_server.push(own, variables)
 
@@ -130,13 +126,13 @@ class Role:
       in_order=self._in_order,
     )
 
-  def with_control(self, hooks: Hooks, is_to_end: Callable[[], bool]) -> Hooks:
+  def with_control(self, hooks: Hooks) -> Hooks:
     """Returns these session hooks with those that send or obey the chief's control state."""
-    if isinstance(self.control, all_reduce.SummedControl):  # By which a worker hears in its step.
+    if self.cluster.is_reduced:  # By which a worker hears in its step.
       hooks = [self.control, *hooks]
-    elif not self.saves:
-      hooks = [*hooks, control.WorkerControlHook(self.control)]
-    return [*hooks, control.ChiefControlHook(self.control, is_to_end)] if self.saves else hooks
+    elif not self.cluster.is_chief:
+      hooks = [*hooks, self.control]
+    return [*hooks, control.ChiefControlHook(self.control)] if self.cluster.is_chief else hooks
 
   @contextlib.contextmanager
   def connected(self, session_config: tf.compat.v1.ConfigProto) -> Iterator[None]:
@@ -147,7 +143,7 @@ class Role:
     `Cluster.tf_config` keeps it from starting one.
     """
     cluster = self.cluster
-    if self.is_reduced and isinstance(self.monitor, LivenessMonitor):
+    if self.cluster.is_reduced and isinstance(self.monitor, LivenessMonitor):
       self.monitor.wait_for_peers()  # TensorFlow would wait, too, but hear no signal.
     if cluster.is_distributed:
       # A worker looks every second, not every 30, whether the chief has initialised the model:
@@ -155,14 +151,11 @@ class Role:
       manager = tf.compat.v1.train.SessionManager
       if not isinstance(vars(manager)['__init__'], functools.partialmethod):
         manager.__init__ = functools.partialmethod(manager.__init__, recovery_wait_secs=1)
-      servers = tf.train.ClusterSpec(dict(cluster.addresses))
-      self._server = tf.distribute.Server(
-        servers, cluster.task_type, cluster.task_index, config=session_config
-      )
+      self._server = parameter_server.start(cluster, session_config)
     try:
       yield
     except tf.errors.OpError as error:
-      if not (self.is_reduced and 'ollective ops' in str(error)):
+      if not (self.cluster.is_reduced and 'ollective ops' in str(error)):
         raise
       self.monitor.check()
       log.info('%s', one_line(str(error)))
@@ -170,8 +163,3 @@ class Role:
         'another task of the all-reduce was lost, or is at another step; start all tasks again: '
         'they go on from the last checkpoint'
       ) from None
-
-  def announce_done(self) -> None:
-    """The chief tells the parameter servers that it no longer needs them."""
-    if self.saves:
-      parameter_server.announce_done(self.cluster)

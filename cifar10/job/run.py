@@ -13,7 +13,6 @@ from tensorflow.core.protobuf import rewriter_config_pb2
 from cifar10.cluster import placement
 from cifar10.cluster.placement import Placement
 from cifar10.cluster.roles import ALONE, Role
-from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core import devices
 from cifar10.core.errors import InputError
@@ -101,14 +100,9 @@ class Run:
     return self.role.cluster
 
   @property
-  def monitor(self) -> SignalMonitor:
-    """Hears SIGTERM."""
-    return self.role.monitor
-
-  @property
   def is_chief(self) -> bool:
     """Tells whether this process writes into the job dir while it trains."""
-    return self.role.saves
+    return self.role.cluster.is_chief
 
   def seconds(self) -> float:
     """Returns the seconds trained by all processes of this task, with evaluations."""
@@ -124,7 +118,9 @@ class Run:
     if self.stop_reason is None:  # The first reason counts.
       self.stop_reason = reason
       log.info('ending: %s', message)
-    if not self.is_chief:  # An evaluator asks it, again each time: it may have been killed.
+    if self.is_chief:
+      self.role.control.state = self.role.control.state._replace(ends=True)
+    else:  # An evaluator asks it, again each time: it may have been killed.
       control_requests.request(self.job_dir, 'stop', reason)
 
   def set_rate(self, rate: float | None, name: str = 'learning_rate') -> None:

@@ -102,7 +102,7 @@ def _seconds_per_step(run: Run) -> float:
     )
     enough = max(run.hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
     hparams = dataclasses.replace(run.hparams, train_steps=enough, train_epochs=None)
-    alone = Role(options=options, monitor=run.monitor)
+    alone = Role(options=options, monitor=run.role.monitor)
     experiment.train(job_run.begin(hparams, options, alone), [timer])
     # A file that is open when its folder is removed would be written again.
     tf.compat.v1.summary.FileWriterCache.clear()

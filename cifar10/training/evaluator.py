@@ -118,7 +118,7 @@ class Evaluator:
   def evaluate(self, split: str, checkpoint: str, on_the_way: bool) -> Metrics:
     """Evaluates a checkpoint in the split's graph, calls callbacks, and returns the metrics."""
     run = self._run
-    run.monitor.check()  # After SIGTERM there is no time to evaluate the last checkpoint.
+    run.role.monitor.check()  # After SIGTERM there is no time to evaluate the last checkpoint.
     if split not in self._kept:
       self._kept[split] = KeptEvaluation(run, self.input_fn_of(split))
     examples, size = self.check(split), run.hparams.eval_batch_size
@@ -126,7 +126,7 @@ class Evaluator:
     with examples.reading(), progress.evaluation_bar(split, count) as bar:
       for _ in self._kept[split].batches(checkpoint):
         bar.update(min(size, count - bar.n))
-        run.monitor.check()
+        run.role.monitor.check()
     metrics = self._kept[split].metrics()
     self.last = printed(run, split, checkpoint, metrics)
     matrix = metrics.pop(MATRIX)

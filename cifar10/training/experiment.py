@@ -63,7 +63,7 @@ def train(run: Run, hooks: Sequence[Any] = ()) -> dict[str, Any]:
 
 def _trained(run: Run, estimator: JobEstimator) -> dict[str, Any]:
   """Returns what was trained, as the program prints it."""
-  if not run.role.saves:
+  if not run.is_chief:
     return {'task': run.cluster.name, 'steps': estimator.task_hook.steps}
   path = checkpoint(run)
   step = checkpoints.global_step(path)

@@ -30,7 +30,7 @@ def follow(run: Run) -> dict[str, Any]:
   evaluator.callbacks += registry.make_all(run)
   seen, seen_at = '', time.monotonic()
   while True:
-    run.monitor.check()
+    run.role.monitor.check()
     checkpoint = _readable(run.job_dir)
     if checkpoint not in ('', seen):
       seen = checkpoint

@@ -13,6 +13,7 @@ import tensorflow as tf
 from cifar10.callbacks import registry
 from cifar10.callbacks.base import Callback, Meter
 from cifar10.cluster.control import ControlState
+from cifar10.cluster.parameter_server import announce_done
 from cifar10.cluster.roles import Role
 from cifar10.core import devices, files
 from cifar10.core.errors import CommandError, InputError, StorageError, Terminated
@@ -79,11 +80,11 @@ class JobEstimator(tf_estimator.Estimator):
     """
     run = self._run
     if reason := still_ended(run.options):
-      run.role.announce_done()
+      announce_done(run.cluster)
       self.ended_by = reason.name
       return self
     with contextlib.ExitStack() as stack:
-      if run.role.saves:  # No second process trains there; `control` reads the lock.
+      if run.is_chief:  # No second process trains there; `control` reads the lock.
         with files.refusing_errors('--job-dir', run.job_dir):
           stack.enter_context(job_config.training_lock(run.job_dir))
         checkpoint_saver.remove_half_saved(run.job_dir)
@@ -116,7 +117,7 @@ class JobEstimator(tf_estimator.Estimator):
   def _make_hooks(self) -> list[Any]:
     """Returns the job's hooks, in the order of their calls."""
     run = self._run
-    savers = [self._saver()] if run.role.saves else []
+    savers = [self._saver()] if run.is_chief else []
     for saver in savers:
       run.save, run.predictor = saver.save_now, self._predictor
     self._others[:] = registry.make_all(run)
@@ -124,7 +125,7 @@ class JobEstimator(tf_estimator.Estimator):
     # control hooks, which end training, come after all that may request an end.
     self._callbacks[:] = [self._meter, *self._others]
     hooks = [*self._callbacks, *savers, self.task_hook]
-    return run.role.with_control(hooks, lambda: bool(run.stop_reason))
+    return run.role.with_control(hooks)
 
   def _saver(self) -> checkpoint_saver.SaveHook:
     options, role = self._run.options, self._run.role
@@ -164,20 +165,20 @@ class JobEstimator(tf_estimator.Estimator):
     """Calls callbacks, records an early end, releases the servers; returns the reason."""
     run, step = self._run, self._run.step
     reason = run.stop_reason
-    run.monitor.closed = True
+    run.role.monitor.closed = True
     if run.is_chief:  # A finished job made no step; a synchronous chief's last batch no update.
       step = checkpoints.latest_step(run.job_dir)
       if reason:
         stop_record.write(run.job_dir, reason, step)
-    if run.monitor.stopping:
+    if run.role.monitor.stopping:
       _tell_all(self._callbacks, *_why_stopped(run), step)
-      run.monitor.check()
+      run.role.monitor.check()
     if not reason and run.is_chief and step < run.last_step:
       reason = StopReason(stop_record.BY_CALLBACK, f'a callback ended it at step {step:,}')
     reason = reason or StopReason('train_steps', 'the last step was made')
     for callback in self._callbacks:
       callback.on_train_end(reason.name, reason.message, step)
-    run.role.announce_done()
+    announce_done(run.cluster)
     return reason.name
 
 
@@ -207,7 +208,7 @@ def claim(run: Run, *, writes: bool = True) -> None:
       the averages of --ema-decay.
   """
   options, hparams, role, job_dir = run.options, run.hparams, run.role, run.job_dir
-  if not role.saves:
+  if not role.cluster.is_chief:
     return
   surveyed = checkpoints.to_resume_from(job_dir)
   if hparams.ema_decay and surveyed.newest and not optimizers.has_averages(surveyed.newest):
@@ -244,7 +245,7 @@ def _log_start(run: Run) -> None:
     f'{hparams.train_batch_size}, {hparams.dtype}, {len(run.placement.tower_devices)} tower(s)'
     f'{role.described()}, to step {hparams.train_steps:,}'
   )
-  step = checkpoints.latest_step(options.job_dir) if role.saves else 0
+  step = checkpoints.latest_step(options.job_dir) if role.cluster.is_chief else 0
   if step >= hparams.train_steps:
     log.info('the job is at step %s: no step is left; --train-steps counts all', f'{step:,}')
   if not run.placement.num_gpus:
@@ -256,7 +257,7 @@ class _TaskHook(tf.compat.v1.train.SessionRunHook):
 
   def __init__(self, role: Role):
     self._monitor = role.monitor
-    self._decides = not role.is_reduced
+    self._decides = not role.cluster.is_reduced
     self._steps_told = 0
     self.steps = 0  # Steps of this process alone.
 
@@ -300,7 +301,7 @@ def tell_of_error(error: BaseException, run: Run, callbacks: Sequence[Callback])
 
 def _why_stopped(run: Run) -> tuple[str, str]:
   """Returns name and message of an end by a signal, or by the loss of another task."""
-  lost, heard = run.monitor.lost, run.monitor.heard
+  lost, heard = run.role.monitor.lost, run.role.monitor.heard
   return ('task_lost', lost) if lost else (heard, f'{heard} came')
 
 

@@ -30,7 +30,7 @@ def initializers(run: Run) -> dict[str, Initializer]:
   shapes, trained = network_builder.variable_shapes(run.hparams, run.data)
   if run.hparams.freeze:
     _check_frozen(run.hparams.freeze, shapes, trained)
-  if not (options.warm_start_from and role.saves):
+  if not (options.warm_start_from and role.cluster.is_chief):
     return {}
   if not checkpoints.survey(options.job_dir).is_new:
     log.info('%s is ignored: the job goes on from its own checkpoint', _FLAG)

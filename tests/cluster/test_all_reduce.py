@@ -39,7 +39,7 @@ class Task:
 
   def begin(self):
     """What the Estimator does: a worker initialises no variable by itself."""
-    if self.role.saves:
+    if self.role.cluster.is_chief:
       self._session.run(self._scaffold.init_op)
     self._session.run(self._scaffold.local_init_op)
 

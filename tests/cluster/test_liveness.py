@@ -8,11 +8,12 @@ import time
 import pytest
 
 from cifar10.cluster import liveness
-from cifar10.cluster.liveness import LivenessMonitor, is_silent, knock, reachable
+from cifar10.cluster.liveness import _ENDED as ENDED
+from cifar10.cluster.liveness import _SILENT as SILENT
+from cifar10.cluster.liveness import LivenessMonitor, knock, reachable
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core.errors import InputError, TaskLostError
 
-ENDED, SILENT = ConnectionRefusedError(), TimeoutError()
 SERVED = Cluster({'chief': ('c:1',), 'worker': ('w:1', 'w:2'), 'ps': ('p:1',)})
 REDUCED = Cluster({'chief': ('c:1',), 'worker': ('w:1',)})
 
@@ -41,7 +42,7 @@ class Watched:
       if steps:
         self.monitor.progressed()
       for name in self.monitor._found:
-        self.monitor._note(name, self.absent.get(name))
+        self.monitor._note(name, self.absent.get(name, liveness._HERE))
       self.monitor._look()
 
   def lost(self):
@@ -197,9 +198,9 @@ def addresses():
 
 def test_what_a_knock_finds(addresses):
   assert reachable(addresses['here'])
-  assert not is_silent(knock(addresses['nowhere']))
-  assert is_silent(knock(addresses['silent']))
-  assert not is_silent(knock('no-such-host.invalid:1'))
+  assert knock(addresses['nowhere']) == ENDED
+  assert knock(addresses['silent']) == SILENT
+  assert knock('no-such-host.invalid:1') == ENDED
 
 
 @pytest.mark.timeout(20)

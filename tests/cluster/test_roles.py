@@ -15,26 +15,25 @@ BETWEEN = {'distribute': 'multi_worker_mirrored'}
 
 
 @pytest.mark.parametrize(
-  ('cluster', 'options', 'saves', 'evaluates', 'counted'),
+  ('cluster', 'options', 'evaluates', 'counted'),
   [
     # Evaluates on the way, and at the end. Gradients an update; whether a run of the session is a
     # global step; how many of 12 this task has made. A backup worker's batch is dropped; --sync
     # without workers is ignored.
-    (Cluster(), {}, True, (True, True), (1, True, 12)),
-    (Cluster(CHIEF, has_evaluator=True), {}, True, (False, False), (1, True, 12)),
-    (Cluster(SERVED), {}, True, (False, True), (1, False, 4)),
-    (Cluster(SERVED, 'worker', 1), {}, False, (False, False), (1, False, 4)),
-    (Cluster(SERVED), SYNC, True, (False, True), (3, True, 12)),
-    (Cluster({**CHIEF, 'ps': ('c:1',)}), SYNC, True, (False, True), (1, False, 12)),
-    (Cluster(SERVED), {**SYNC, 'backup_workers': 1}, True, (False, True), (2, True, 12)),
-    (Cluster(SERVED, 'worker', 0), SYNC, False, (False, False), (3, False, 12)),
-    (Cluster(REDUCED), BETWEEN, True, (False, True), (3, True, 12)),
-    (Cluster(REDUCED, 'worker', 0), BETWEEN, False, (False, False), (3, False, 12)),
+    (Cluster(), {}, (True, True), (1, True, 12)),
+    (Cluster(CHIEF, has_evaluator=True), {}, (False, False), (1, True, 12)),
+    (Cluster(SERVED), {}, (False, True), (1, False, 4)),
+    (Cluster(SERVED, 'worker', 1), {}, (False, False), (1, False, 4)),
+    (Cluster(SERVED), SYNC, (False, True), (3, True, 12)),
+    (Cluster({**CHIEF, 'ps': ('c:1',)}), SYNC, (False, True), (1, False, 12)),
+    (Cluster(SERVED), {**SYNC, 'backup_workers': 1}, (False, True), (2, True, 12)),
+    (Cluster(SERVED, 'worker', 0), SYNC, (False, False), (3, False, 12)),
+    (Cluster(REDUCED), BETWEEN, (False, True), (3, True, 12)),
+    (Cluster(REDUCED, 'worker', 0), BETWEEN, (False, False), (3, False, 12)),
   ],
 )
-def test_what_a_task_does(cluster, options, saves, evaluates, counted):
+def test_what_a_task_does(cluster, options, evaluates, counted):
   role = roles.Role(cluster, RunOptions('job', **options))
-  assert role.saves == saves
   assert (role.evaluates_on_the_way, role.evaluates_at_the_end) == evaluates
   assert (role.gradients_per_update, role.counts_steps, role.batches_done(12)) == counted
 
@@ -50,15 +49,15 @@ def test_whose_batches_move_batch_norms_averages(options, expected):
 @pytest.mark.parametrize(
   ('cluster', 'options', 'chief', 'worker'),
   [
-    (SERVED, {}, ['ChiefControlHook'], ['WorkerControlHook']),
-    (SERVED, SYNC, ['ChiefControlHook'], ['WorkerControlHook']),
+    (SERVED, {}, ['ChiefControlHook'], ['SharedControl']),
+    (SERVED, SYNC, ['ChiefControlHook'], ['SharedControl']),
     (REDUCED, BETWEEN, ['SummedControl', 'ChiefControlHook'], ['SummedControl']),
   ],
 )
 def test_the_chief_orders_and_workers_obey(cluster, options, chief, worker):
   for task, expected in ((('chief', 0), chief), (('worker', 1), worker)):
     role = roles.Role(Cluster(cluster, *task), RunOptions('job', **options))
-    assert [type(hook).__name__ for hook in role.with_control([], None)] == expected
+    assert [type(hook).__name__ for hook in role.with_control([])] == expected
 
 
 def test_a_process_alone_and_an_evaluator_watch_nobody():

@@ -159,7 +159,7 @@ def observe_task(options, cluster):
   role = roles.Role(cluster, options)
   monitor = role.monitor
   return {
-    'role': (role.is_sync, role.is_reduced),
+    'role': (role.is_sync, role.cluster.is_reduced),
     'gradients an update': role.gradients_per_update,
     'spare workers': monitor._spare_workers,
     'start timeout': monitor._start_timeout,
