@@ -9,7 +9,6 @@ standard output is the chief's result, or the evaluator's where there is one.
 
 import ctypes
 import functools
-import itertools
 import json
 import os
 import signal
@@ -41,8 +40,8 @@ def show(name: str, line: str) -> None:
 class LocalCluster:
   """The processes of a cluster, whose ports are reserved. Leaving the context ends them all.
 
-  `names` are those of all tasks: 'chief 0', 'worker 0' and so on. By name, `processes` has those
-  that were started, and `results` the last line of each one's standard output.
+  `addresses` are the tasks', by job; `names` are 'chief 0', 'worker 0' and so on. By name,
+  `processes` has those that were started, and `results` the last line of each one's output.
   """
 
   def __init__(
@@ -60,7 +59,8 @@ class LocalCluster:
     """
     self._flags = list(map(str, flags))
     counts = {'chief': 1, 'worker': num_workers, 'ps': num_ps, 'evaluator': int(evaluator)}
-    self._reserved = {job: [_reserve_port() for _ in range(n)] for job, n in counts.items()}
+    self._reserved: list[socket.socket] = []
+    self.addresses = {job: [self._reserve() for _ in range(n)] for job, n in counts.items()}
     self.names = [f'{job} {index}' for job, count in counts.items() for index in range(count)]
     self._show = show
     self.processes: dict[str, subprocess.Popen] = {}
@@ -69,12 +69,8 @@ class LocalCluster:
 
   def tf_config(self, name: str) -> str:
     """Returns the TF_CONFIG of a task."""
-    cluster = {
-      job: [f'127.0.0.1:{each.getsockname()[1]}' for each in reserved]
-      for job, reserved in self._reserved.items()
-    }
     job, index = name.split()
-    return json.dumps({'cluster': cluster, 'task': {'type': job, 'index': int(index)}})
+    return json.dumps({'cluster': self.addresses, 'task': {'type': job, 'index': int(index)}})
 
   def command(self, name: str) -> list[str]:
     """Returns the command line of a task."""
@@ -141,22 +137,22 @@ class LocalCluster:
   def __exit__(self, *exception: object) -> None:
     """After a signal or an error the tasks can save."""
     self.end(signal.SIGTERM if any(exception) else signal.SIGKILL)
-    for reserved in itertools.chain(*self._reserved.values()):
+    for reserved in self._reserved:
       reserved.close()
+
+  def _reserve(self) -> str:
+    """Returns the address of a free port, reserved but for tasks of this user."""
+    reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    reserved.bind(('127.0.0.1', 0))
+    self._reserved.append(reserved)
+    return f'127.0.0.1:{reserved.getsockname()[1]}'
 
 
 def _end_with_parent() -> None:
   """Sends this process SIGTERM when the one that started it ends, also if that is killed."""
   if _LIBC:
     _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-
-
-def _reserve_port() -> socket.socket:
-  """Returns a socket that reserves a free port of 127.0.0.1 but lets a task of this user listen."""
-  reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-  reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-  reserved.bind(('127.0.0.1', 0))
-  return reserved
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ namespace with a bridge; nothing reaches the machine's own network. Only root ca
 
 import contextlib
 import functools
-import json
 import os
 import re
 import shutil
@@ -17,7 +16,6 @@ import time
 from tasks import Tasks
 
 PREFIX = 'cifar10'
-PORT = 2222  # Of every task: each host has ports of its own.
 
 
 @functools.cache
@@ -43,11 +41,7 @@ class Network:
     self._stem = f'{PREFIX}-{os.getpid()}-{time.monotonic_ns() % 10**9}'
     self._hosts = list(hosts)
     self._made = []
-    try:
-      self._make()
-    except BaseException:
-      self.remove()
-      raise
+    self._make()  # What is left where this fails, a later process sweeps.
 
   def address(self, host):
     """Its IPv4 address."""
@@ -123,13 +117,9 @@ class HostedTasks(Tasks):
     self._folder = folder
     self._data_dir = data_dir
     super().__init__(folder / 'chief-0/job', flags, **counts)
-
-  def tf_config(self, name):
-    job, index = name.split()
-    cluster = {}
-    for task in self.names:
-      cluster.setdefault(task.split()[0], []).append(f'{self.network.address(task)}:{PORT}')
-    return json.dumps({'cluster': cluster, 'task': {'type': job, 'index': int(index)}})
+    for job, addresses in self.addresses.items():
+      hosts = [network.address(f'{job} {index}') for index in range(len(addresses))]
+      self.addresses[job] = [f'{host}:2222' for host in hosts]  # Each has ports of its own.
 
   def command(self, name):
     own = self._folder / name.replace(' ', '-')

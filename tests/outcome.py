@@ -3,6 +3,7 @@
 import contextlib
 import json
 import subprocess
+import threading
 import time
 
 from cifar10.job import metrics_log
@@ -45,6 +46,15 @@ def until(condition, seconds, process=None):
     assert not process or process.poll() is None
     time.sleep(0.05)
   return value
+
+
+def still_waiting(function, seconds=0.5):
+  """Runs in a thread what does not end by itself in that time -> the thread."""
+  thread = threading.Thread(target=function, daemon=True)
+  thread.start()
+  thread.join(seconds)
+  assert thread.is_alive()
+  return thread
 
 
 def wait_for_start(process, job_dir, seconds):

@@ -273,7 +273,7 @@ def test_a_killed_worker_that_synchronous_training_needs(cluster):
   tasks = cluster(*FOREVER, '--sync', workers=2)
   tasks.until_step(10)
   tasks.kill('worker 1')
-  address = json.loads(tasks.tf_config('chief 0'))['cluster']['worker'][1]
+  address = tasks.addresses['worker'][1]
   for name in ('chief 0', 'worker 0'):
     tasks.until(lambda: tasks.said(name, f'waiting for worker 1 .{address}.'))  # noqa: B023
   step = tasks.step()
@@ -407,7 +407,7 @@ def test_a_task_that_never_comes_up(cluster, missing, flags, ps):
   tasks.start(*others)
   assert tasks.ended() == [TaskLostError.code] * len(others), tasks.text()
   job, index = missing.split()
-  address = json.loads(tasks.tf_config('chief 0'))['cluster'][job][int(index)]
+  address = tasks.addresses[job][int(index)]
   for name in others:
     assert tasks.said(name, f'waiting for (?:.*, )?{missing} .{address}.'), tasks.text()
     [line] = tasks.said(name, 'error: .*')

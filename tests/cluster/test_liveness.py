@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from outcome import still_waiting
 
 from cifar10.cluster import liveness
 from cifar10.cluster.liveness import _ENDED as ENDED
@@ -224,10 +225,7 @@ def test_all_reduce_waits_until_everyone_listens(addresses):
     port = own.getsockname()[1]
   cluster = Cluster({'chief': (f'127.0.0.1:{port}',), 'worker': (addresses['nowhere'],)})
   monitor = LivenessMonitor(cluster)
-  waiting = threading.Thread(target=monitor.wait_for_peers, daemon=True)
-  waiting.start()
-  waiting.join(1)
-  assert waiting.is_alive()
+  waiting = still_waiting(monitor.wait_for_peers, 1)
   assert reachable(f'127.0.0.1:{port}')  # It can be seen itself meanwhile.
   worker = int(addresses['nowhere'].rpartition(':')[2])
   with socket.create_server(('127.0.0.1', worker), reuse_port=True):

@@ -5,11 +5,11 @@ server: replicas share variables, accumulators and queues by their names.
 """
 
 import re
-import threading
 import types
 
 import pytest
 import tensorflow as tf
+from outcome import still_waiting
 
 from cifar10.cluster import parameter_server
 from cifar10.cluster.control import ControlState, SharedControl
@@ -28,19 +28,7 @@ def server():
 class Replica:
   """One replica's graph, session and hook. Replicas start in their order, the chief first."""
 
-  def __init__(
-    self,
-    server,
-    name,
-    worker,
-    gradient,
-    *,
-    workers=2,
-    needed=None,
-    momentum=0.0,
-    in_order=False,
-    variables='w',
-  ):
+  def __init__(self, server, name, worker, gradient, *, workers=2, needed=2, variables='w', **more):
     self.stopped = False
     self.monitor = SignalMonitor()
     cluster = Cluster(
@@ -52,18 +40,18 @@ class Replica:
       step = tf.compat.v1.train.get_or_create_global_step()
       start = tf.constant_initializer(10)
       made = [tf.compat.v1.get_variable(each, [], tf.float32, start) for each in variables]
-      optimizer = tf.compat.v1.train.MomentumOptimizer(0.5, momentum)
+      optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.5)
       self.control = SharedControl()  # The server of this test is no parameter server.
       self.control.build()
       kind = SyncWorker if worker else SyncChief
       self.hook = kind(
         optimizer,
         cluster,
-        needed=needed or workers,
+        needed=needed,
         control=self.control,
         monitor=self.monitor,
         last_step=LAST_STEP,
-        in_order=in_order,
+        **more,
       )
       gradients = [(tf.constant(float(gradient)), variable) for variable in made]
       self.push = self.hook.apply_gradients(gradients, step)
@@ -111,14 +99,19 @@ def make(server, request):
     replica.session.close()
 
 
+def update(chief, *workers):
+  """A batch of each worker and of the chief, and the chief's update."""
+  for replica in (*workers, chief):
+    replica.compute()
+  chief.wait()
+
+
 def test_an_update_is_made_of_the_mean(make):
   """w = 10 - 0.5 (1 + 3) / 2 = 9, then 8, then 7, where step 3 ends both."""
   chief, worker = make(0, 1), make(1, 3)
   for step, value in [(1, 9), (2, 8), (3, 7)]:
     assert not chief.stopped
-    worker.compute()
-    chief.compute()
-    chief.wait()
+    update(chief, worker)
     worker.wait()
     assert chief.values() == worker.values() == (step, value)
   assert chief.stopped
@@ -133,11 +126,12 @@ def test_gradients_are_added_in_the_workers_order(make, in_order, value):
   three is 1, and w = 10 - 0.5; or in order 4 / 3, and w = 10 - 2 / 3.
   """
   replicas = [
-    make(worker, gradient, workers=3, in_order=in_order)
+    make(worker, gradient, workers=3, needed=3, in_order=in_order)
     for worker, gradient in enumerate([2.0**25, 3, -(2.0**25)])
   ]
-  for worker in (0, 2, 1):
-    replicas[worker].compute()
+  replicas[0].compute()
+  replicas[2].compute()
+  replicas[1].compute()
   replicas[0].wait()
   assert replicas[0].values() == (1, pytest.approx(value))
 
@@ -150,12 +144,10 @@ def test_the_order_is_the_same_for_every_bucket(make, monkeypatch):
   """
   monkeypatch.setattr(parameter_server, 'BUCKET_BYTES', 4)  # A bucket for each variable.
   replicas = [
-    make(worker, gradient, workers=3, in_order=True, variables='wxyz')
+    make(worker, gradient, workers=3, needed=3, in_order=True, variables='wxyz')
     for worker, gradient in enumerate([3, 2.0**25, -(2.0**25)])
   ]
-  for replica in reversed(replicas):
-    replica.compute()
-  replicas[0].wait()
+  update(replicas[0], replicas[2], replicas[1])
   assert replicas[0].values() == (1, *[pytest.approx(10 - 2 / 3)] * 4)
 
 
@@ -166,16 +158,11 @@ def test_a_late_gradient_is_dropped_and_its_worker_catches_up(make):
   have been at 8.5 or 9.5 - 0.5 * 2.
   """
   chief, worker = make(0, 1, needed=1), make(1, 3, needed=1)
-  chief.compute()
-  chief.wait()
-  worker.compute()
-  chief.compute()
-  chief.wait()
+  update(chief)
+  update(chief, worker)
   assert chief.values() == (2, 9)
   worker.wait()  # Both go-ons at once: it is at step 2 now, and pushes a gradient that counts.
-  worker.compute()
-  chief.compute()
-  chief.wait()
+  update(chief, worker)
   assert chief.values() == (3, 8)
 
 
@@ -187,17 +174,13 @@ def test_a_gradient_of_a_step_that_was_rolled_back_is_dropped(make, in_order):
   it would be far below.
   """
   chief, worker = make(0, 1, in_order=in_order), make(1, 3, in_order=in_order)
-  worker.compute()
-  chief.compute()
-  chief.wait()
+  update(chief, worker)
   worker.wait()
   late = make(1, 100, in_order=in_order)  # Another graph of the same worker, which is at step 1.
   chief = make(0, 1, in_order=in_order)
   late.compute()
   worker.rejoin()
-  worker.compute()
-  chief.compute()
-  chief.wait()
+  update(chief, worker)
   assert chief.values() == (1, 9)
 
 
@@ -209,10 +192,7 @@ def test_what_a_dead_worker_left_counts_only_whole(make, monkeypatch):
   half = [op for op in graph.get_operations() if 'ApplyGradient' in op.type]
   worker.session.run(half[-1], worker.hook.before_run(None).feed_dict)
   chief.compute()
-  waiting = threading.Thread(target=chief.wait)
-  waiting.start()
-  waiting.join(0.5)
-  assert waiting.is_alive()
+  waiting = still_waiting(chief.wait)
   worker.compute()
   waiting.join(10)
   assert chief.values() == (1, 9, pytest.approx(10 - 0.5 * 7 / 3))
@@ -225,43 +205,29 @@ def test_a_chief_that_starts_again_forgets_what_was_pushed(make):
   worker.compute()
   chief = make(0, 1)
   worker.rejoin()  # Sent on, though its update never came.
-  worker.compute()
-  chief.compute()
-  chief.wait()
+  update(chief, worker)
   assert chief.values() == (1, 9)
 
 
 def test_a_worker_that_is_up_first_loses_no_batch(make):
   """It waits for the chief's start, which would have emptied what it had pushed."""
   made = []
-  starting = threading.Thread(target=lambda: made.append(make(1, 3)))
-  starting.start()
-  starting.join(0.5)
-  assert starting.is_alive()
+  starting = still_waiting(lambda: made.append(make(1, 3)))
   chief = make(0, 1)
   starting.join(10)
-  worker = made[0]
-  worker.compute()
-  chief.compute()
-  chief.wait()
+  update(chief, *made)
   assert chief.values() == (1, 9)
 
 
 def test_a_worker_that_joins_during_an_update_waits_for_the_next(make):
   """The token of that update is left, and says nothing that the worker does not know."""
-  chief, worker, late = (make(number, 3, workers=3, needed=2) for number in range(3))
+  chief, worker, late = (make(number, 3, workers=3) for number in range(3))
   late.hook._begin(late.session)
-  chief.compute()
-  worker.compute()
-  chief.wait()
+  update(chief, worker)
   late.hook._local_step = late.session.run(late.state[0])
   late.compute()
-  waiting = threading.Thread(target=late.wait)
-  waiting.start()
-  waiting.join(0.5)
-  assert waiting.is_alive()
-  chief.compute()
-  chief.wait()  # Two gradients of step 1 are there: the chief's and that of the late worker.
+  waiting = still_waiting(late.wait)
+  update(chief)  # Two gradients of step 1 are there: the chief's and that of the late worker.
   waiting.join(10)
   assert late.hook._local_step == 2
 
@@ -270,10 +236,7 @@ def test_a_worker_that_joins_during_an_update_waits_for_the_next(make):
 def test_sigterm_ends_the_wait(make, role):
   replica = [make(0, 1), make(1, 3)][role]
   replica.compute()
-  waiting = threading.Thread(target=replica.wait)
-  waiting.start()
-  waiting.join(0.5)
-  assert waiting.is_alive()
+  waiting = still_waiting(replica.wait)
   replica.monitor.stopping = True
   replica.monitor.wake()
   waiting.join(10)
