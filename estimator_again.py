@@ -34,6 +34,8 @@ _MODULES |= {'train_and_evaluate': 'training'}
 class NotTestedError(ImportError):
   """This TensorFlow has no Estimator, and the package was not tried with it."""
 
+  code = 2  # Of the process that it ends.
+
 
 def __getattr__(name: str) -> Any:
   """Loads `estimator` and `estimator_v1` when they are first used."""

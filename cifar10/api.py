@@ -54,7 +54,6 @@ def convert(data_dir: Any = '.', **options: Any) -> Result:
     raise InputError('data_dir is None; name a folder')
   given = {name: value for name, value in options.items() if value is not False}  # `force`.
   parsed = generate_cifar10_tfrecords.parse(_words({'data_dir': data_dir, **given}))
-  os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   logs.set_up()
   return generate_cifar10_tfrecords.generate(parsed)
 
@@ -152,8 +151,7 @@ def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Re
   if isinstance(images, np.ndarray):
     with load(job_dir, **options) as network:
       return network(images)
-  is_one = isinstance(images, (str, os.PathLike)) or not isinstance(images, Iterable)
-  listed = [images] if is_one else list(images)
+  listed: list[Any] = [images] if isinstance(images, (str, os.PathLike)) else list(images)
   if not all(isinstance(each, (str, os.PathLike)) for each in listed):
     raise InputError('images must be paths, or one array uint8 [n, 32, 32, 3]')
   return _call('predict', {**options, 'job_dir': job_dir}, images=list(map(os.fspath, listed)))
@@ -173,7 +171,7 @@ def load(job_dir: Any, **options: Any) -> Network:
   return Network(job_run.begin(planned.hparams, planned.options))
 
 
-class Network(Predictor):
+class Network(Predictor, contextlib.AbstractContextManager['Network']):
   """A trained network in a session that stays open until `close` or the end of its context.
 
   It has the names of the `classes`, and the path of its `checkpoint`.
@@ -182,14 +180,7 @@ class Network(Predictor):
   def __init__(self, run: Run):
     super().__init__(run)
     self.classes = run.data.classes
-    try:
-      self.checkpoint = with_checkpoint(run, self.restore)
-    except BaseException:
-      self.close()
-      raise
-
-  def __enter__(self) -> Network:
-    return self
+    self.checkpoint = with_checkpoint(run, self.restore)
 
   def __exit__(self, *exception: object) -> None:
     self.close()
@@ -249,10 +240,9 @@ def _call(
   monitor = SignalMonitor(kills_after_ctrl_c=False)  # It may be a notebook's process.
   found: list[Result] = []
   try:
-    for result in results(planned, callbacks, monitor):
-      found.append(result)
-  except SomeFailedError:  # The results have the errors, or with `out` their number.
-    pass
+    with contextlib.suppress(SomeFailedError):  # The results have the errors, or their number.
+      for result in results(planned, callbacks, monitor):
+        found.append(result)
   except Terminated as end:
     if end.heard == 'SIGINT':
       raise KeyboardInterrupt from None
@@ -269,8 +259,6 @@ def _call(
 def _plan(mode: str, options: Mapping[str, Any], images: Sequence[str] = ()) -> Plan:
   """Checks these options as the command would be given them; raises InputError."""
   given = dict(options)
-  if isinstance(given['job_dir'], os.PathLike):
-    given['job_dir'] = os.fspath(given['job_dir'])
   if given['job_dir'] in PRETRAINED and not (
     mode.startswith('train') or files.exists(given['job_dir'])
   ):

@@ -32,7 +32,7 @@ _MODES = {
   'out': ('predict',),
   'format': ('export',),
 }
-_OFF: tuple[object, ...] = (None, 0, '', (), 'none')  # What has no effect; 0 is also False.
+_OFF = (None, 0, '', (), 'none')  # What has no effect; 0 is also False.
 _NEVER_BOTH = (  # Of which only one has an effect.
   ('train_steps', 'train_epochs'),
   ('lr_triangle', 'lr_values'),
@@ -68,11 +68,11 @@ def check(given: Mapping[str, Any]) -> Plan:
     learning = recipe_values(command.recipe, learning)
   options, hparams = _job(learning, options, training=training)
   _check_needs(given, hparams, options)
-  _check_run(hparams, options, command.mode)
+  for is_broken, message in _rules(hparams, options, cluster, command.mode):
+    if is_broken:
+      raise InputError(message)
   files.check_no_pattern(options.job_dir, '--job-dir')
-  if training:
-    tf_config.check_options(hparams, options, cluster)
-  _set_environment(options)
+  _set_threads(options)
   if cluster.task_type in ('ps', 'evaluator'):  # The flags are for workers, which have the GPUs.
     os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
     options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)
@@ -86,8 +86,7 @@ def _check_mode(command: Command, options: RunOptions) -> None:
   for name, modes in _MODES.items():
     if mode not in modes and values[name] not in (*_OFF, 'saved_model'):
       shown = option.as_flag(name, values[name])
-      warm = '; --warm-start-from takes it' if name == 'pretrained' else ''
-      raise InputError(f'{shown} is for --mode {", ".join(modes)}, not for {mode}{warm}')
+      raise InputError(f'{shown} is for --mode {", ".join(modes)}, not for {mode}')
   if mode == 'export' and not options.job_dir:
     raise InputError('--mode export needs --job-dir DIR, where the export goes')
   if mode == 'predict' and bool(command.images) == bool(options.subset):
@@ -102,13 +101,12 @@ def _check_mode(command: Command, options: RunOptions) -> None:
 
 def check_out(path: str, *suffixes: str) -> None:
   """Raises InputError for a file that cannot be written, or not in one of these formats."""
-  folder = os.path.dirname(path) or '.'
   if suffixes and not path.endswith(suffixes):
     raise InputError(f'--out {path}: its name must end in {" or ".join(suffixes)}')
-  if not files.is_url(folder) and not files.is_dir(folder):
-    raise InputError(f'--out {path}: there is no folder {folder}; make it')
-  if not files.is_url(folder) and not files.is_replaceable(path):
-    raise InputError(f'--out {path} is a folder, a link or a device; name a file')
+  if files.is_url(path):
+    return
+  if not (files.is_dir(os.path.dirname(path) or '.') and files.is_replaceable(path)):
+    raise InputError(f'--out {path} is no file, or its folder is missing; name another, or make it')
 
 
 def _job(
@@ -145,34 +143,48 @@ def _check_needs(given: Mapping[str, Any], hparams: HParams, options: RunOptions
       raise InputError(f'{flag_of(one)} and {flag_of(other)}: leave one of the two out')
 
 
-def _check_run(hparams: HParams, options: RunOptions, mode: str) -> None:
-  """Raises InputError if the run's options do not fit what it trains, or what the job trained."""
-  if options.use_ema and not hparams.ema_decay:
-    raise InputError(
-      '--use-ema: this job is trained without --ema-decay; leave it out, or add that'
-    )
+def _rules(
+  hparams: HParams, options: RunOptions, cluster: Cluster, mode: str
+) -> list[tuple[object, str]]:
+  """Returns what must not be true of a run, of what it trains and of its tasks, with a message."""
+  no_ema = '--use-ema: this job is trained without --ema-decay; leave it out, or add that'
+  rules: list[tuple[object, str]] = [(options.use_ema and not hparams.ema_decay, no_ema)]
   if mode not in _TRAINING:
-    return
+    return rules
   stops, other = options.stops_by, ''  # Why the validation split is not evaluated.
   if hparams.train_on != 'train':
     other = f'--train-on {hparams.train_on}'
   if options.subset not in (None, 'validation'):
     other = f'--subset {options.subset}'
-  if hparams.validation_source and other:
-    raise InputError(f'--validation-source is not evaluated with {other}; leave one of them out')
-  if stops and mode == 'train':
-    raise InputError(f'{stops} needs evaluations; use --mode train_and_evaluate')
-  if stops and other:
-    raise InputError(f'{stops} is of the validation split; leave out {other}, or use --max-minutes')
+  workers, backups = cluster.num_workers, options.backup_workers
+  is_async = cluster.is_distributed and not (options.sync or options.distribute)
+  reduces = f'--distribute {options.distribute}' if options.distribute else ''
+  repeats = options.deterministic and workers > 1
+  is_unheard = cluster.is_distributed and not cluster.has_evaluator and cluster.task_type != 'ps'
+  together = 'use --sync, or --distribute multi_worker_mirrored'
+  lookahead = f'--lookahead-steps {hparams.lookahead_steps}'
+  no_source = f'--validation-source is not evaluated with {other}; leave one of them out'
+  no_split = f'{stops} is of the validation split; leave out {other}, or use --max-minutes'
+  by_chance = f'--deterministic, but with --backup-workers {backups} who is late changes the update'
+  return [
+    *rules,
+    (hparams.validation_source and other, no_source),
+    (stops and mode == 'train', f'{stops} needs evaluations; use --mode train_and_evaluate'),
+    (stops and other, no_split),
+    (backups >= workers, f'--backup-workers {backups} of {workers} with the chief; leave one'),
+    (hparams.lookahead_steps and is_async, f'{lookahead} needs common updates; {together}'),
+    (reduces and cluster.num_ps, f'{reduces} uses no ps, and TF_CONFIG lists {cluster.num_ps}'),
+    (reduces and workers == 1, f'{reduces} needs workers in TF_CONFIG; on one host leave it out'),
+    (stops and is_unheard, f'{stops} needs an evaluator in TF_CONFIG'),
+    (repeats and is_async, f'--deterministic, but workers update as they come; {together}'),
+    (repeats and backups, by_chance),
+  ]
 
 
-def _set_environment(options: RunOptions) -> None:
-  """Sets what TensorFlow reads when it is imported."""
-  # GPU memory is allocated as needed, because another process may use the GPU.
-  os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
-  # TensorFlow's threads are those of its first session or function, which may have no settings.
-  asked = {'INTRA': options.num_intra_threads, 'INTER': options.num_inter_threads}
-  for kind, number in asked.items():
-    name = f'TF_NUM_{kind}OP_THREADS'
+def _set_threads(options: RunOptions) -> None:
+  """Sets the threads of TensorFlow's first session or function, which may have no settings."""
+  for kind in ('intra', 'inter'):
+    number = getattr(options, f'num_{kind}_threads')
+    name = f'TF_NUM_{kind.upper()}OP_THREADS'
     if threads := limits.threads(number):
       os.environ[name] = str(threads) if number else os.environ.get(name, str(threads))

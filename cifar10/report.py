@@ -39,7 +39,6 @@ def main() -> None:
     if not all(importlib.util.find_spec(name) for name in ('jinja2', 'matplotlib')):
       raise InputError(f'--out {command.out}: a page needs what this installs: {_INSTALLED_BY}')
     plan.check_out(command.out)
-  os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   os.environ['MPLBACKEND'] = 'agg'  # A notebook names one of its own, which need not be installed.
   start_tensorflow.start()  # Late, so that --help and errors are fast.
   from cifar10.reporting import job_report, summary  # noqa: PLC0415

@@ -152,7 +152,7 @@ def test_a_refusal_is_one_line_and_exit_code_2(run_main, tmp_path):
     ),
     ('{', 'is damaged'),
     ('{"num_layers": "eight"}', 'is damaged (--num-layers is "eight"'),
-    ('{"network": "resnext"}', "is damaged (--network is 'resnext': it must be one of resnet"),
+    ('{"network": "resnext"}', 'is damaged (--network resnext is none of resnet'),
   ],
 )
 def test_a_job_dir_keeps_its_configuration(refusal, tmp_path, config, message):

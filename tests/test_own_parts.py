@@ -145,9 +145,9 @@ def test_an_option_may_have_the_name_of_another_family_s(run_here):
   [
     ('outside_parts:no_variable', 'has no variable to train'),
     ('outside_parts:fails', "fails: KeyError: 'no such layer' ("),
-    ('outside_parts:bare_variable', 'in another way than by tf.compat.v1.get_variable'),
+    ('outside_parts:bare_variable', 'bare, which nothing would train'),
     ('outside_parts:keras_batch_norm', 'in evaluation, which is missing in tra'),
-    ('outside_parts:layer_with_regularizer', 'to the losses'),
+    ('outside_parts:layer_with_regularizer', 'give --weight-decay'),
     ('outside_parts:fails_in_evaluation', "fails: KeyError: 'no such branch' ("),
     ('outside_parts:NoDataclass', 'is no dataclass'),
     ('outside_parts:FailingCheck', "FailingCheck fails: KeyError: 'no such option' ("),

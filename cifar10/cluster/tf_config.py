@@ -10,8 +10,6 @@ from typing import NoReturn
 
 from cifar10.core.errors import InputError
 from cifar10.core.option import is_address
-from cifar10.options.hparams import HParams
-from cifar10.options.run_options import RunOptions
 
 _JOBS = ('chief', 'master', 'worker', 'ps', 'evaluator')
 
@@ -163,29 +161,3 @@ def _read_task(task: object) -> tuple[str, int]:
 
 def _refuse(key: str, value: object, remedy: str) -> NoReturn:
   raise InputError(f'TF_CONFIG: {key} is {json.dumps(value)}; {remedy}')
-
-
-def check_options(hparams: HParams, options: RunOptions, cluster: Cluster) -> None:
-  """Raises InputError for options of a training that do not fit the tasks."""
-  workers, backups = cluster.num_workers, options.backup_workers
-  is_async = cluster.is_distributed and not (options.sync or options.distribute)
-  reduces = f'--distribute {options.distribute}' if options.distribute else ''
-  repeats = options.deterministic and workers > 1
-  is_unheard = cluster.is_distributed and not cluster.has_evaluator and cluster.task_type != 'ps'
-  together = 'use --sync, or --distribute multi_worker_mirrored'
-  lookahead = f'--lookahead-steps {hparams.lookahead_steps}'
-  rules = [
-    (backups >= workers, f'--backup-workers {backups} of {workers} with the chief; leave one'),
-    (hparams.lookahead_steps and is_async, f'{lookahead} needs common updates; {together}'),
-    (reduces and cluster.num_ps, f'{reduces} uses no ps, and TF_CONFIG lists {cluster.num_ps}'),
-    (reduces and workers == 1, f'{reduces} needs workers in TF_CONFIG; on one host leave it out'),
-    (options.stops_by and is_unheard, f'{options.stops_by} needs an evaluator in TF_CONFIG'),
-    (repeats and is_async, f'--deterministic, but workers update as they come; {together}'),
-    (
-      repeats and backups,
-      f'--deterministic, but with --backup-workers {backups} who comes first makes each update',
-    ),
-  ]
-  for is_broken, message in rules:
-    if is_broken:
-      raise InputError(message)

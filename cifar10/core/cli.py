@@ -1,18 +1,23 @@
 """What all commands share: their parser, and how their process ends."""
 
 import argparse
+import contextlib
 import importlib.metadata
+import os
 import platform
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
+
+import tqdm
 
 import cifar10
-from cifar10.core import logs
 from cifar10.core.errors import CommandError, InputError, StorageError, Terminated
 from cifar10.core.logs import one_line
 from estimator_again import NotTestedError
+
+_results: IO[str] | None = None  # Standard output, in a process that keeps it for results.
 
 
 def path(text: str) -> str:
@@ -22,14 +27,21 @@ def path(text: str) -> str:
   return text
 
 
-class _Version(argparse.Action):
-  """Prints '1.0.0 (TensorFlow 2.15.1, Python 3.11.7)', without importing TensorFlow."""
+class Printed(argparse.Action):
+  """Prints what a function, its `const`, returns, and ends the process, like --help."""
+
+  def __init__(self, option_strings: list[str], dest: str, **settings: Any):
+    super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **settings)
 
   def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> NoReturn:
-    tensorflow = importlib.metadata.version('tensorflow')
-    versions = f'(TensorFlow {tensorflow}, Python {platform.python_version()})'
-    print_result(f'{parser.prog} {cifar10.__version__} {versions}')
+    print_result(self.const(parser))
     parser.exit()
+
+
+def _versions(parser: argparse.ArgumentParser) -> str:
+  """Returns 'PROGRAM 1.0.0 (TensorFlow 2.15.1, Python 3.11.7)', without importing TensorFlow."""
+  versions = importlib.metadata.version('tensorflow'), platform.python_version()
+  return '{} {} (TensorFlow {}, Python {})'.format(parser.prog, cifar10.__version__, *versions)
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -39,7 +51,7 @@ class OneLineParser(argparse.ArgumentParser):
     settings.setdefault('formatter_class', argparse.RawDescriptionHelpFormatter)
     super().__init__(**settings)
     text = 'print the versions of the program, TensorFlow and Python'
-    self.add_argument('--version', action=_Version, nargs=0, default=argparse.SUPPRESS, help=text)
+    self.add_argument('--version', action=Printed, const=_versions, help=text)
 
   def print_help(self, file: object = None) -> None:
     print_result(self.format_help().rstrip('\n'))
@@ -50,12 +62,16 @@ class OneLineParser(argparse.ArgumentParser):
 
 def print_result(line: str) -> None:
   """Prints a line on standard output; raises StorageError if that is a file on a full disk."""
-  try:
-    logs.print_line(line)
-  except BrokenPipeError:
-    raise
-  except OSError as error:
-    raise StorageError(f'standard output cannot be written ({error.strerror})') from None
+  out = _results or sys.stdout
+  # Above a progress bar that the same terminal may show.
+  with tqdm.tqdm.external_write_mode(out) if out.isatty() else contextlib.nullcontext():
+    try:
+      print(line, file=out, flush=True)
+    except OSError as error:  # Python would flush what is left once more at the end.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+      if isinstance(error, BrokenPipeError):
+        raise
+      raise StorageError(f'standard output cannot be written ({error.strerror})') from None
 
 
 def run_process(main: Callable[[], None]) -> NoReturn:
@@ -75,8 +91,11 @@ def run_process(main: Callable[[], None]) -> NoReturn:
   heard = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]  # `nohup`.
   for number in heard:
     signal.signal(number, end)
-  with logs.output_for_results():
-    run_command(main)
+  global _results  # noqa: PLW0603
+  _results = open(os.dup(1), 'w', encoding='utf-8')  # noqa: SIM115
+  os.dup2(2, 1)  # What others print, C++ too, goes to standard error.
+  sys.stdout = sys.stderr
+  run_command(main)
 
 
 def run_command(main: Callable[[], None]) -> NoReturn:
@@ -87,10 +106,8 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   """
   try:
     main()
-  except CommandError as error:
+  except (CommandError, NotTestedError) as error:
     _end(str(error), error.code)
-  except NotTestedError as error:  # A TensorFlow that the Estimator does not fit to.
-    _end(str(error), InputError.code)
   except Terminated as end:
     print(f'ended by {end}; the same command goes on from the last checkpoint', file=sys.stderr)
     sys.exit(end.exit_code)

@@ -1,11 +1,8 @@
-"""The log on standard error, one line per event, progress bars, and results on standard output."""
+"""The log on standard error, one line per event, and progress bars."""
 
 import contextlib
 import logging
-import os
 import sys
-from collections.abc import Iterator
-from typing import IO
 
 import tqdm
 import tqdm.auto
@@ -16,31 +13,6 @@ tqdm.tqdm.monitor_interval = 0  # Or a bar would leave a thread behind.
 bar = tqdm.auto.tqdm  # A notebook's own there.
 _IMAGES_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {remaining} left'
 _LONGEST = 500  # Of what an error says, in characters.
-_results: IO[str] | None = None  # Standard output, in a process that keeps it for results.
-
-
-@contextlib.contextmanager
-def output_for_results() -> Iterator[None]:
-  """Keeps standard output for `print_line`: others, C++ too, print on standard error."""
-  global _results  # noqa: PLW0603
-  _results = open(os.dup(1), 'w', encoding='utf-8')  # noqa: SIM115
-  os.dup2(2, 1)
-  try:
-    with contextlib.redirect_stdout(sys.stderr):
-      yield
-  finally:
-    os.dup2(_results.fileno(), 1)
-
-
-def print_line(line: str) -> None:
-  """Writes a line on standard output, above a progress bar that the same terminal may show."""
-  out = _results or sys.stdout
-  with tqdm.tqdm.external_write_mode(out) if out.isatty() else contextlib.nullcontext():
-    try:
-      print(line, file=out, flush=True)
-    except OSError:  # Python would flush what is left once more at the end.
-      os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
-      raise
 
 
 def one_line(text: str) -> str:

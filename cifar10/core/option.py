@@ -147,10 +147,7 @@ def declarations(*classes: type) -> tuple[Declaration, ...]:
       name, hint = field.name, hints[field.name]
       kind = _OPTIONAL.get(hint, hint)
       if kind not in _KINDS:
-        raise InputError(
-          f'option {name} has the type {hint}; give it int, float, str, bool or tuple[int, ...], '
-          'alone or with | None'
-        )
+        raise InputError(f'option {name} has the type {hint}; give it int, float, str or bool')
       found.append(Declaration(name, kind, kind is not hint, field.default, **field.metadata))
   return tuple(found)
 

@@ -25,6 +25,8 @@ def start(verbose: bool = False) -> None:
   """
   if not verbose:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what it prints after its import.
+  # GPU memory is allocated as needed, because another process may use the GPU.
+  os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   if 'grpc_proxy' not in os.environ:
     # Without this list gRPC connects to tasks through the proxy for HTTP, and they wait in vain. It
     # leaves the proxy out for hosts whose names end with an entry, and every name ends with one.

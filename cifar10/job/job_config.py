@@ -114,7 +114,7 @@ def _renamed(config: Mapping[str, Any], network: str | None, path: str) -> Mappi
   before = config.get('network')
   if not isinstance(before, str) or before not in gone.NETWORKS:
     return config
-  if network is None or not families.is_known(network) or before != families.find(network).NAME:
+  if network is None or before != families.find(network).NAME:
     raise InputError(f'--job-dir {path}: its network, {before}, {gone.NETWORKS[before]}')
   return {**config, 'network': network}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -49,9 +49,7 @@ def _checked(
   Raises:
     InputError: it returns something else, or makes what nothing would train or minimise.
   """
-  keys = tf.compat.v1.GraphKeys
-  trainable, losses = (keys.TRAINABLE_VARIABLES,), (keys.REGULARIZATION_LOSSES, keys.LOSSES)
-  trained_before, losses_before = _names(trainable), _names(losses)
+  before = _trained_and_minimised()
   logits = forward_pass(images)
   wanted = tf.TensorShape([images.shape[0], num_classes])
   is_right = isinstance(logits, tf.Tensor) and logits.dtype.is_floating
@@ -61,24 +59,22 @@ def _checked(
       f'a float tensor of the shape [images, {num_classes}]'
     )
   if network._is_training:  # Older jobs may have what is refused.
-    if others := sorted(_names(trainable) - trained_before - set(network.roles)):
+    if others := sorted(_trained_and_minimised() - before - set(network.roles)):
       raise InputError(
-        f"{named} makes {others[0]} in another way than by tf.compat.v1.get_variable or a layer's "
-        '_variable, and nothing would train it; Keras models cannot be built in these graphs'
-      )
-    if added := sorted(_names(losses) - losses_before):
-      raise InputError(
-        f'{named} adds {added[0]} to the losses, which nothing would minimise; leave it out, and '
-        'for a regularizer give --weight-decay'
+        f'{named} makes {others[0]}, which nothing would train or minimise; make variables by '
+        "tf.compat.v1.get_variable or a layer's _variable, not by Keras, and for a regularizer "
+        'give --weight-decay'
       )
     if not network.values:
       raise InputError(f'{named} has no variable to train: none by tf.compat.v1.get_variable')
   return tf.cast(logits, tf.float32)
 
 
-def _names(collections: Sequence[str]) -> set[str]:
-  get = tf.compat.v1.get_collection
-  return {each.op.name for key in collections for each in get(key)}
+def _trained_and_minimised() -> set[str]:
+  """Returns the names of the variables that are to be trained, and of the losses beside ours."""
+  keys, get = tf.compat.v1.GraphKeys, tf.compat.v1.get_collection
+  listed = (keys.TRAINABLE_VARIABLES, keys.REGULARIZATION_LOSSES, keys.LOSSES)
+  return {each.op.name for key in listed for each in get(key)}
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from cifar10.core import start_tensorflow
 from cifar10.core.errors import CommandError, InputError
 from cifar10.core.option import FUNCTION, Check, Options, at_least, between, declarations, option
 from cifar10.core.user_code import imported, others_code
+from cifar10.options import gone
 
 PROXY = 'proxy'  # Variable scope of a proxy network, within the main network's scope.
 
@@ -343,10 +344,14 @@ def is_known(name: object) -> bool:
 
 
 def find(name: str) -> type[Family]:
-  """Returns the family of a known name; of a user's own function, one that is made of it.
+  """Returns the family of a name; of a user's own function, one that is made of it.
 
-  Raises InputError for a user's own that cannot be imported, or is no family and no function.
+  Raises InputError for an unknown name, and for a user's own that cannot be imported, or is no
+  family and no function.
   """
+  if not is_known(name):
+    said = gone.NETWORKS.get(str(name), f'is none of {CHOICES}')
+    raise InputError(f'--network {name} {said}')
   if name in BUILT_IN:
     return BUILT_IN[name]
   start_tensorflow.start()  # First, because the user's module may import it and print lines.

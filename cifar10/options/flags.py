@@ -8,9 +8,9 @@ import dataclasses
 import sys
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from cifar10.core.cli import OneLineParser, print_result
+from cifar10.core.cli import OneLineParser, Printed
 from cifar10.core.errors import InputError
 from cifar10.core.option import Declaration, as_flag, as_text, declarations, names, option
 from cifar10.options import families, gone
@@ -94,14 +94,12 @@ def full_parser(
   group = parser.add_argument_group('what it does')
   group.add_argument(
     '--network',
-    type=_network,
     default=argparse.SUPPRESS,
     help=f'the family of networks: {families.CHOICES} (docs/python.md; default: '
     f'{families.DEFAULT})',
   )
   listing = 'list all recipes with their accuracy'
-  unset = argparse.SUPPRESS
-  group.add_argument('--list-recipes', action=_ListRecipes, nargs=0, default=unset, help=listing)
+  group.add_argument('--list-recipes', action=Printed, const=_recipes, help=listing)
   for declared in declarations(Command):
     _add_flag(group, declared)
   for title, cls in {**COMMON, **titled}.items():
@@ -111,14 +109,13 @@ def full_parser(
   return parser
 
 
-class _ListRecipes(argparse.Action):
-  """Prints each recipe with accuracy, cost and flags, and ends the process, like --help."""
-
-  def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> NoReturn:
-    for name, (accuracy, cost, defaults) in families.RECIPES.items():
-      flags = ' '.join(as_flag(*default) for default in defaults.items()) or 'the defaults'
-      print_result(f'{name}\n  accuracy: {accuracy}\n  cost: {cost}\n  is: {flags}')
-    parser.exit()
+def _recipes(parser: argparse.ArgumentParser) -> str:
+  """Returns each recipe with accuracy, cost and flags."""
+  lines = []
+  for name, (accuracy, cost, defaults) in families.RECIPES.items():
+    flags = ' '.join(as_flag(*default) for default in defaults.items()) or 'the defaults'
+    lines.append(f'{name}\n  accuracy: {accuracy}\n  cost: {cost}\n  is: {flags}')
+  return '\n'.join(lines)
 
 
 def _add_flag(group: argparse._ArgumentGroup, declared: Declaration) -> None:
@@ -154,14 +151,6 @@ def _parser_of(kind: Any) -> Callable[[str], Any]:
       raise argparse.ArgumentTypeError(f'{text!r} must be numbers separated by commas') from None
 
   return parse
-
-
-def _network(text: str) -> str:
-  if text in gone.NETWORKS:
-    raise argparse.ArgumentTypeError(f'{text} {gone.NETWORKS[text]}')
-  if not families.is_known(text):
-    raise argparse.ArgumentTypeError(f'invalid choice: {text!r} (choose from {families.CHOICES})')
-  return text
 
 
 def _bool(text: str) -> bool:

@@ -183,8 +183,6 @@ def from_values(given: Mapping[str, Any]) -> HParams:
   Raises InputError for values that are refused, an unknown network, another family's options.
   """
   network = given.get('network', families.DEFAULT)
-  if not families.is_known(network):
-    raise InputError(f'--network is {network!r}: it must be one of {families.CHOICES}')
   family = families.find(network)
   for name in sorted(set(given) - names(HParams, Augmentation, family) - {'network'}):
     owners = [owner for owner, each in families.BUILT_IN.items() if name in names(each)]
@@ -216,9 +214,8 @@ def recipe_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   """
   defaults = dict(families.RECIPES[name].defaults)
   network = given.get('network', defaults.get('network', families.DEFAULT))
-  if families.is_known(network):
-    kept = names(HParams, Augmentation, families.find(network)) | {'network'}
-    defaults = {option: value for option, value in defaults.items() if option in kept}
+  kept = names(HParams, Augmentation, families.find(network)) | {'network'}
+  defaults = {option: value for option, value in defaults.items() if option in kept}
   phases = {'lr_values', 'lr_boundaries_epochs', 'lr_boundaries_steps'}
   if phases & set(given) and 'lr_triangle' not in given:
     defaults.pop('lr_triangle', None)

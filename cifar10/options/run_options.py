@@ -132,6 +132,5 @@ class RunOptions(Options):
   @property
   def stops_by(self) -> str:
     """Returns the early stopping that depends on evaluations: '--stop-at-accuracy 0.9'; or ''."""
-    names = ('stop_at_accuracy', 'stop_without_gain')
-    given = [name for name in names if getattr(self, name) is not None]
-    return as_flag(given[0], getattr(self, given[0])) if given else ''
+    given = {name: getattr(self, name) for name in ('stop_at_accuracy', 'stop_without_gain')}
+    return next((as_flag(*each) for each in given.items() if each[1] is not None), '')

@@ -69,7 +69,9 @@ def test_refuses(given, message):
 @pytest.mark.parametrize('hint', [int | str, list[int], Any])
 def test_another_type_is_refused(hint):
   made = dataclasses.make_dataclass('Made', [('width', hint, option(3, 'a width'))])
-  with pytest.raises(InputError, match=r'^option width has the type .*; give it int, float, str, '):
+  with pytest.raises(
+    InputError, match=r'^option width has the type .*; give it int, float, str or '
+  ):
     declarations(made)
 
 

@@ -1,18 +1,25 @@
 """Options that do not fit each other are refused whoever makes them, from Python, too."""
 
+import json
 import os
 
 import pytest
 
 from cifar10 import plan
-from cifar10.cluster import tf_config
-from cifar10.cluster.tf_config import Cluster
 from cifar10.core.errors import InputError
-from cifar10.options.hparams import HParams
-from cifar10.options.run_options import RunOptions
 
-WORKERS = {'chief': ('a:1',), 'worker': ('b:1', 'c:1')}
-SERVED = Cluster({**WORKERS, 'ps': ('d:1',)})
+SERVED = {'chief': ['a:1'], 'worker': ['b:1', 'c:1'], 'ps': ['d:1']}
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+  """Sets TF_CONFIG to a chief's among these tasks."""
+
+  def set_up(tasks):
+    told = {'cluster': tasks, 'task': {'type': 'chief', 'index': 0}}
+    monkeypatch.setenv('TF_CONFIG', json.dumps(told))
+
+  return set_up
 
 
 def check(**given):
@@ -75,37 +82,41 @@ def test_options_that_fit_are_taken(given):
 
 
 @pytest.mark.parametrize(
-  ('given', 'hparams', 'cluster', 'message'),
+  ('given', 'message'),
   [
-    ({'sync': True, 'backup_workers': 3}, {}, SERVED, '--backup-workers 3 of 3'),
-    ({}, {'lookahead_steps': 5}, SERVED, '--lookahead-steps 5 needs common updates'),
-    ({'stop_without_gain': 3}, {}, SERVED, '--stop-without-gain 3 needs an evaluator'),
-    ({'distribute': 'multi_worker_mirrored'}, {}, SERVED, 'uses no ps'),
-    ({'deterministic': True}, {}, SERVED, 'workers update as they come'),
-    ({'deterministic': True, 'sync': True, 'backup_workers': 1}, {}, SERVED, 'who comes first'),
+    ({'sync': True, 'backup_workers': 3}, '--backup-workers 3 of 3'),
+    ({'lookahead_steps': 5}, '--lookahead-steps 5 needs common updates'),
+    ({'stop_without_gain': 3}, '--stop-without-gain 3 needs an evaluator'),
+    ({'distribute': 'multi_worker_mirrored'}, 'uses no ps'),
+    ({'deterministic': True}, 'workers update as they come'),
+    ({'deterministic': True, 'sync': True, 'backup_workers': 1}, '--deterministic, but with'),
   ],
 )
-def test_a_run_is_checked_against_its_cluster(given, hparams, cluster, message):
-  options = RunOptions('job', **given)
+def test_a_run_is_checked_against_its_cluster(cluster, given, message):
+  cluster(SERVED)
   with pytest.raises(InputError) as error:
-    tf_config.check_options(HParams(**hparams), options, cluster)
+    check(**given)
   assert message in str(error.value)
 
 
-def test_what_fits_a_cluster_is_accepted():
-  options = RunOptions('job', sync=True, backup_workers=2)
-  tf_config.check_options(HParams(lookahead_steps=5), options, SERVED)
-  with_evaluator = Cluster(SERVED.addresses, has_evaluator=True)
-  options = RunOptions('job', stop_at_accuracy=0.9)
-  tf_config.check_options(HParams(), options, with_evaluator)
-  tf_config.check_options(HParams(), RunOptions('job', deterministic=True), Cluster())
-  options = RunOptions('job', deterministic=True, sync=True)
-  tf_config.check_options(HParams(), options, SERVED)
+@pytest.mark.parametrize(
+  ('tasks', 'given'),
+  [
+    (SERVED, {'sync': True, 'backup_workers': 2, 'lookahead_steps': 5}),
+    (SERVED, {'sync': True, 'deterministic': True}),
+    ({**SERVED, 'evaluator': ['e:1']}, {'stop_at_accuracy': 0.9}),
+    ({}, {'deterministic': True}),
+  ],
+)
+def test_what_fits_a_cluster_is_accepted(cluster, tasks, given):
+  if tasks:
+    cluster(tasks)
+  assert check(**given).cluster.num_workers == (3 if tasks else 1)
 
 
 def test_what_a_file_would_replace_is_no_out(tmp_path):
   """As /dev/stdout, which root could replace."""
   path = tmp_path / 'page.html'
   os.mkfifo(path)
-  with pytest.raises(InputError, match=f'--out {path} is a folder, a link or a device'):
+  with pytest.raises(InputError, match=f'--out {path} is no file'):
     plan.check_out(str(path))
