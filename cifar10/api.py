@@ -151,10 +151,12 @@ def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Re
   if isinstance(images, np.ndarray):
     with load(job_dir, **options) as network:
       return network(images)
-  listed: list[Any] = [images] if isinstance(images, (str, os.PathLike)) else list(images)
+  listed = [images] if isinstance(images, (str, os.PathLike)) else list(images)
   if not all(isinstance(each, (str, os.PathLike)) for each in listed):
     raise InputError('images must be paths, or one array uint8 [n, 32, 32, 3]')
-  return _call('predict', {**options, 'job_dir': job_dir}, images=list(map(os.fspath, listed)))
+  return _call(
+    'predict', {**options, 'job_dir': job_dir}, images=[os.fspath(each) for each in listed]
+  )
 
 
 def export(job_dir: Any, **options: Any) -> Result:

@@ -63,11 +63,7 @@ def installed(released, tmp_path_factory):
 @pytest.fixture
 def run(installed, tmp_path):
   """Runs a script from another folder -> CompletedProcess."""
-
-  def run(name, *flags):
-    return checkout.run(installed / name, *flags, cwd=tmp_path)
-
-  return run
+  return lambda name, *flags: checkout.run(installed / name, *flags, cwd=tmp_path)
 
 
 def test_a_release_is_complete(released):

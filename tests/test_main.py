@@ -3,15 +3,12 @@
 import os
 import re
 import shutil
-import sys
 
 import pytest
 from outcome import refused, succeeded
 
-import cifar10_main
 import generate_cifar10_tfrecords
 from cifar10 import checkpoint
-from cifar10.core.errors import InputError
 from cifar10.data.manifest import CIFAR10
 from cifar10.job import job_config
 from cifar10.options import families
@@ -20,22 +17,12 @@ from cifar10.options.hparams import HParams, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
 
 
-def main(monkeypatch, *flags):
-  monkeypatch.setattr(sys, 'argv', ['cifar10_main.py', *map(str, flags)])
-  cifar10_main.main()
-
-
 @pytest.fixture
-def refusal(monkeypatch, data_dir):
+def refusal(run_here, data_dir):
   """What the command says that refuses these flags, or this job dir, with small records."""
-
-  def run(job_dir, *flags):
-    with pytest.raises(InputError) as error:
-      main(monkeypatch, '--data-dir', data_dir, '--job-dir', job_dir, *flags)
-    assert '\n' not in str(error.value)
-    return str(error.value)
-
-  return run
+  return lambda job_dir, *flags: refused(
+    run_here('--data-dir', data_dir, '--job-dir', job_dir, *flags)
+  )
 
 
 def parse(*flags):
@@ -83,11 +70,10 @@ def test_a_flag_overrides_its_recipe():
   assert not from_values(recipe_values('fast95', {'lr_values': (1.0, 0.1, 0.1, 0.1)})).lr_triangle
 
 
-def test_recipes_are_listed(monkeypatch, capsys):
-  with pytest.raises(SystemExit) as end:
-    main(monkeypatch, '--list-recipes')
-  assert end.value.code == 0
-  listed = capsys.readouterr().out
+def test_recipes_are_listed(run_here):
+  result = run_here('--list-recipes')
+  assert result.returncode == 0
+  listed = result.stdout
   for name, recipe in families.RECIPES.items():
     assert f'{name}\n  accuracy: {recipe.accuracy}\n  cost: {recipe.cost}\n' in listed
   assert '--lr-boundaries-steps 32000,48000' in listed
@@ -142,45 +128,36 @@ def test_a_refusal_is_one_line_and_exit_code_2(run_main, tmp_path):
   assert not (tmp_path / 'job').exists()
 
 
-@pytest.mark.parametrize(
-  ('config', 'message'),
-  [
-    ('{"num_layers": 20, "train_on": "train"}', 'num_layers is 20 there and 8 here'),
-    (
-      '{"num_layers": 8, "train_on": "train+validation", "ema_decay": 0.9}',
-      'ema_decay is 0.9 there and 0.0 here',
-    ),
-    ('{', 'is damaged'),
-    ('{"num_layers": "eight"}', 'is damaged (--num-layers is "eight"'),
-    ('{"network": "resnext"}', 'is damaged (--network resnext is none of resnet'),
-  ],
-)
-def test_a_job_dir_keeps_its_configuration(refusal, tmp_path, config, message):
-  (tmp_path / 'config.json').write_text(config)
-  (tmp_path / 'checkpoint').touch()  # So that it has begun.
-  assert message in refusal(tmp_path, '--num-layers', 8, '--train-on', 'train+validation')
-  assert (tmp_path / 'config.json').read_text() == config
-  assert sorted(os.listdir(tmp_path)) == ['checkpoint', 'config.json']
-
-
-ONLY_BEST = {'job/config.json': '{"num_layers": 14}', 'job/best/model.ckpt-3.index': ''}
-OTHER_DATA = {'job/config.json': '{"num_layers": 8, "data": {"train": "x"}}', 'job/checkpoint': ''}
+RESNET20 = '{"num_layers": 20, "train_on": "train"}'
+WITH_EMA = '{"num_layers": 8, "train_on": "train+validation", "ema_decay": 0.9}'
+OTHER_DATA = '{"num_layers": 8, "train_on": "train+validation", "data": {"train": "x"}}'
 
 
 @pytest.mark.parametrize(
   ('files', 'message'),
   [
-    (ONLY_BEST, 'num_layers is 14 there and 8 here'),
-    (OTHER_DATA, 'was trained on other data'),
-    ({'job/checkpoint': ''}, 'another program wrote them'),
-    ({'job': ''}, 'Not a directory'),
+    ({'config.json': RESNET20, 'checkpoint': ''}, 'num_layers is 20 there and 8 here'),
+    ({'config.json': WITH_EMA, 'checkpoint': ''}, 'ema_decay is 0.9 there and 0.0 here'),
+    ({'config.json': OTHER_DATA, 'checkpoint': ''}, 'was trained on other data'),
+    ({'config.json': RESNET20, 'best/model.ckpt-3.index': ''}, 'num_layers is 20 there'),
+    ({'config.json': '{', 'checkpoint': ''}, 'is damaged'),
+    ({'config.json': '{"num_layers": "eight"}', 'checkpoint': ''}, '(--num-layers is "eight"'),
+    ({'config.json': '{"network": "resnext"}', 'checkpoint': ''}, '(--network resnext is none of'),
+    ({'checkpoint': ''}, 'another program wrote them'),
+    ({'': ''}, 'Not a directory'),
   ],
 )
-def test_refuses_what_is_no_job_dir_of_its_own(refusal, tmp_path, files, message):
+def test_a_job_dir_keeps_its_configuration(refusal, tmp_path, files, message):
+  job = tmp_path / 'job'
   for name, content in files.items():
-    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / name).write_text(content)
-  assert message in refusal(tmp_path / 'job', '--num-layers', 8)
+    (job / name).parent.mkdir(parents=True, exist_ok=True)
+    (job / name).write_text(content)
+  assert message in refusal(job, '--num-layers', 8, '--train-on', 'train+validation')
+  for name, content in files.items():
+    assert (job / name).read_text() == content
+  assert {path.name for path in job.rglob('*.*')} == {
+    os.path.basename(name) for name in files if '.' in name
+  }
 
 
 def test_a_job_dir_remembers_the_last_run(tmp_path):

@@ -36,12 +36,6 @@ def job(data_dir, tmp_path_factory):
   )
 
 
-def test_importing_it_loads_no_tensorflow_and_prints_nothing():
-  code = "import sys, cifar10; sys.exit('tensorflow.python' in sys.modules)"
-  done = checkout.python('-c', code)
-  assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
-
-
 def test_results_are_what_the_command_prints(job, data_dir, run_here):
   folder, trained = job
   assert trained['ended_by'] == 'train_steps'
@@ -119,37 +113,37 @@ def test_convert_makes_what_the_generator_makes(tmp_path, run_here):
 def test_what_no_command_line_could_say(case, job, data_dir, tmp_path):
   """One line, which names the option."""
   call, options, says = case
-  folder = job[0] if call == 'predict' else tmp_path / 'job'
-  given = {'convert': {'data_dir': tmp_path / 'data'}, 'predict': {'job_dir': folder}}
-  given['train'] = {'job_dir': folder, 'data_dir': data_dir}
+  given = {
+    'convert': {},
+    'predict': {'job_dir': job[0]},
+    'train': {'job_dir': tmp_path / 'job', 'data_dir': data_dir},
+  }
   with pytest.raises(cifar10.InputError) as error:
-    getattr(cifar10, call)(**{**given[call], **options})
+    getattr(cifar10, call)(**given[call], **options)
   assert says in str(error.value)
   assert '\n' not in str(error.value)
 
 
 def state():
+  """Signals, environment, log, and graphs, open files and temporary files that are left."""
+  gc.collect()
   return (
     [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
     signal.set_wakeup_fd(-1),
     len(tf.compat.v1.get_default_graph().get_operations()),
     dict(os.environ),
     (log.level, list(log.handlers), log.propagate, list(logging.getLogger().handlers)),
+    sum(isinstance(each, tf.Graph) for each in gc.get_objects()),
+    sorted(os.listdir('/proc/self/fd'))[:-1],
+    sorted(os.listdir(tempfile.gettempdir())),
   )
-
-
-def leftovers():
-  """Graphs, open files and temporary files."""
-  gc.collect()
-  graphs = sum(isinstance(each, tf.Graph) for each in gc.get_objects())
-  return graphs, sorted(os.listdir('/proc/self/fd'))[:-1], sorted(os.listdir(tempfile.gettempdir()))
 
 
 def test_calls_leave_the_process_as_it_was(job, data_dir, tmp_path, monkeypatch):
   folder, _ = job
   monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))  # Of no other process.
   cifar10.evaluate(folder, data_dir)  # What is set once is documented.
-  before, threads, left = state(), set(threading.enumerate()), leftovers()
+  before, threads = state(), set(threading.enumerate())
   for _ in range(2):
     cifar10.train(tmp_path / 'job', data_dir, **SMALL)
     shutil.rmtree(tmp_path / 'job')
@@ -160,7 +154,6 @@ def test_calls_leave_the_process_as_it_was(job, data_dir, tmp_path, monkeypatch)
     thread.join(5)
   assert set(threading.enumerate()) <= threads
   assert state() == before
-  assert leftovers() == left
 
 
 def test_a_call_in_a_callback_leaves_the_training_its_summaries(job, data_dir, tmp_path):
@@ -204,26 +197,25 @@ def test_it_trains_in_a_thread_without_signals(data_dir, tmp_path):
 
 # Each has its own session; they share the job dir that the first one makes.
 FIRST_CALLS = """
-import os, sys, threading
+import concurrent.futures, os, sys, threading
 import cifar10
-start, found = threading.Barrier(3), []
+assert 'tensorflow.python' not in sys.modules
+start, before = threading.Barrier(3), os.readlink('/proc/self/fd/2')
 
-def call():
+def call(number):
   start.wait()
   with cifar10.load('resnet20') as network:
-    found.append(len(network.classes))
+    return len(network.classes)
 
-before = os.readlink('/proc/self/fd/2')
-threads = [threading.Thread(target=call) for _ in range(3)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(found, os.readlink('/proc/self/fd/2') == before)
+with concurrent.futures.ThreadPoolExecutor(3) as pool:
+  print(list(pool.map(call, range(3))), os.readlink('/proc/self/fd/2') == before)
 """
 
 
 def test_several_threads_may_make_the_first_call():
+  """Which loads TensorFlow."""
   done = checkout.python('-c', FIRST_CALLS)
-  assert done.stdout == '[10, 10, 10] True\n', done.stderr
+  assert (done.stdout, done.stderr) == ('[10, 10, 10] True\n', '')
 
 
 def test_the_log_is_shown_unless_it_is_configured(job, data_dir, capfd):

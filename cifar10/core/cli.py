@@ -30,8 +30,8 @@ def path(text: str) -> str:
 class Printed(argparse.Action):
   """Prints what a function, its `const`, returns, and ends the process, like --help."""
 
-  def __init__(self, option_strings: list[str], dest: str, **settings: Any):
-    super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **settings)
+  def __init__(self, option_strings: list[str], dest: str, const: Callable[..., str], help: str):
+    super().__init__(option_strings, dest, 0, const, argparse.SUPPRESS, help=help)
 
   def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> NoReturn:
     print_result(self.const(parser))

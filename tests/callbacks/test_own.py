@@ -1,24 +1,16 @@
 """A user's callbacks and session hooks, by flags and as objects: what they may do, and refusals."""
 
-import os
-
-import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
 from outcome import events, succeeded
+from outside_parts import NOISE, PlainHook
 from tensorflow.compat.v1.train import summary_iterator
 
 import cifar10
 import cifar10.control
 
-OWN = os.path.join(checkout.ROOT, 'tests', 'own')
 SMALL = {'network': 'outside_parts:net', 'train_batch_size': 16, 'eval_batch_size': 64}
-
-
-@pytest.fixture(autouse=True)
-def outside(monkeypatch):
-  monkeypatch.syspath_prepend(OWN)
 
 
 @pytest.fixture
@@ -27,11 +19,9 @@ def train(run_here, data_dir, tmp_path):
 
   def run(*callbacks, more=()):
     flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', '--train-steps', 4]
-    for name, value in {**SMALL, 'eval_every_steps': 2}.items():
-      flags += [f'--{name.replace("_", "-")}', value]
-    for name in callbacks:
-      flags += ['--callback', name]
-    return run_here(*flags, *more)
+    flags += [f'--{name.replace("_", "-")}={value}' for name, value in SMALL.items()]
+    own = [f'--callback={name}' for name in callbacks]
+    return run_here(*flags, '--eval-every-steps', 2, *own, *more)
 
   return run
 
@@ -57,8 +47,6 @@ def test_plain_session_hooks_are_taken(train, data_dir, tmp_path, capfd):
   result = train('outside_parts:plain_hook')
   succeeded(result)
   assert result.stdout.count('HOOK') == 4
-  from outside_parts import PlainHook  # noqa: PLC0415  (the fixture has put it on the path)
-
   stop = tf.compat.v1.train.StopAtStepHook(num_steps=3)
   ended = cifar10.train(
     tmp_path / 'other', data_dir, mode='train', callbacks=[PlainHook(), stop], **SMALL
@@ -96,7 +84,5 @@ def test_a_predictor_has_the_weights_of_its_step(train, tmp_path, more):
   answers = np.load(job / 'answers.npy')
   assert answers.shape == (4, 3, 10)
   assert len(np.unique(answers[:, 0], axis=0)) == 4
-  from outside_parts import NOISE  # noqa: PLC0415  (as above)
-
   last = cifar10.load(job, use_ema=bool(more))(NOISE)
   np.testing.assert_allclose(answers[-1], last.probabilities, atol=1e-6)

@@ -3,11 +3,9 @@
 import os
 import platform
 import re
-import subprocess
-import sys
 
+import checkout
 import pytest
-from checkout import ROOT
 
 from cifar10.core import devices, limits
 
@@ -19,18 +17,13 @@ def test_bfloat16_is_fast_by_onednn_alone(monkeypatch, is_on, dtype):
   assert devices.fast_dtype(0)[0] == dtype
 
 
-ASK = """
-import os
-from cifar10.core import devices
-print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'), devices.described_kernels())
-"""
+ASK = 'from cifar10.core import devices; print(devices.described_kernels())'
 
 
 def printed(code, variables):
   """What a process prints that has these of oneDNN's variables, and no others."""
   kept = {name: value for name, value in os.environ.items() if 'ONEDNN' not in name}
-  command = [sys.executable, '-c', code]
-  return subprocess.check_output(command, cwd=ROOT, env={**kept, **variables}, text=True)
+  return checkout.python('-c', code, env={**kept, **variables}, must_succeed=True).stdout
 
 
 ON_X86 = pytest.mark.skipif(
@@ -42,9 +35,9 @@ ON_X86 = pytest.mark.skipif(
 @pytest.mark.parametrize('given', [None, pytest.param('0', marks=pytest.mark.slow)])
 def test_onednn_is_on_unless_the_user_says_not(given):
   """Also on processors for which TensorFlow leaves it off."""
-  variables = {} if given is None else {'TF_ENABLE_ONEDNN_OPTS': given}
-  state = '1 oneDNN kernels are on' if given is None else '0 oneDNN kernels are off'
-  assert printed(ASK, variables).startswith(state)
+  said = printed(ASK, {'TF_ENABLE_ONEDNN_OPTS': given} if given else {})
+  state = 'off (TF_ENABLE_ONEDNN_OPTS is 0)' if given else 'on (TF_ENABLE_ONEDNN_OPTS is 1)'
+  assert said == f'oneDNN kernels are {state}\n'
 
 
 CONVOLVE = """
@@ -67,11 +60,7 @@ def test_other_kernels_are_in_force_where_they_are_asked_for(variable, value):
   assert not [name for name in kernels if 'avx512' in name or 'amx' in name]
 
 
-# Memory and cores: of this machine, and of limits worked out by hand.
-
-
-def test_this_machine_has_some():
-  assert 2**26 < limits.memory() < 2**50
+# Memory and cores: of limits worked out by hand.
 
 
 @pytest.fixture

@@ -8,16 +8,7 @@ from typing import Any
 import pytest
 
 from cifar10.core.errors import InputError
-from cifar10.core.option import (
-  BELOW_ONE,
-  Options,
-  above,
-  at_least,
-  between,
-  declarations,
-  option,
-  values,
-)
+from cifar10.core.option import BELOW_ONE, Options, at_least, between, declarations, option, values
 from cifar10.job.job_config import from_json
 
 
@@ -26,7 +17,7 @@ class Made(Options):
   """One option of each kind."""
 
   count: int = option(1, 'a count', at_least(1))
-  rate: float = option(0.5, 'a rate', above(0))
+  rate: float = option(0.5, 'a rate')
   part: float = option(0.0, 'a part', BELOW_ONE)
   pixels: int = option(4, 'pixels', between(0, 32))
   kind: str = option('a', 'a kind', choices=('a', 'b'))
@@ -48,7 +39,6 @@ def test_accepts_what_is_declared():
     ({'count': 0}, '--count is 0: it must be 1 or more'),
     ({'count': '1'}, '--count is "1": it must be a whole number'),
     ({'count': 1 << 31}, '--count is 2147483648: it must be a whole number'),
-    ({'rate': 0}, '--rate is 0: it must be above 0'),
     ({'rate': float('nan')}, '--rate is nan: it must be a finite number'),
     ({'rate': False}, '--rate is False: it must be a finite number'),
     ({'part': 1}, '--part is 1: it must be at least 0 and below 1'),

@@ -9,13 +9,14 @@ import dataclasses
 import glob
 import json
 import os
+import pathlib
 import re
 
-import checkout
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config
 
+from cifar10.api import _words
 from cifar10.cluster import placement, roles
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core.option import names
@@ -29,7 +30,6 @@ from cifar10.training.experiment import training_examples
 
 @pytest.fixture(autouse=True)
 def outside(monkeypatch):
-  monkeypatch.syspath_prepend(f'{checkout.ROOT}/tests/own')
   monkeypatch.delenv('TF_CONFIG', raising=False)
   yield
   config.disable_op_determinism()
@@ -47,25 +47,13 @@ BASE = {
 CONSTANT = {**BASE, 'learning_rate': 1e-30, 'eval_every_steps': 1}
 
 
-def as_flags(options):
-  found = []
-  for name, value in options.items():
-    flag = f'--{name.replace("_", "-")}'
-    for each in value if isinstance(value, list) else [value]:
-      found += [flag] if each is True else [flag, each]
-  return found
-
-
 def observe(result, job):
   """What a command said, and what it left in the job dir, by kind."""
   end = json.loads(result.stdout.splitlines()[-1]) if result.returncode == 0 else {}
   events = metrics_log.read(job) if os.path.exists(f'{job}/metrics.jsonl') else []
-  told = {}
-  if os.path.exists(f'{job}/told.json'):
-    with open(f'{job}/told.json', encoding='utf-8') as file:
-      told = json.load(file)
+  told = pathlib.Path(job, 'told.json')
   return {
-    **told,
+    **(json.loads(told.read_text()) if told.exists() else {}),
     'refusal': re.findall('^error: .*', result.stderr, re.M),
     'the end': [end.get('ended_by'), end.get('global_step')],
     'last evaluation': [end.get('subset'), end.get('examples')],
@@ -90,8 +78,8 @@ def ran(run_shared, data_dir, tmp_path_factory):
     key = repr(sorted(options.items()))
     if key not in known:
       job = str(tmp_path_factory.mktemp('wired') / 'job')
-      flags = ['--data-dir', data_dir, '--job-dir', job, *as_flags(options)]
-      known[key] = observe(run_shared(*flags), job)
+      words = _words({'data_dir': data_dir, 'job_dir': job, **options})
+      known[key] = observe(run_shared(*words), job)
     return known[key]
 
   return run
@@ -147,18 +135,15 @@ def test_what_a_change_changes_of_a_job(ran, change, base, expected):
   assert {kind for kind in before if before[kind] != after[kind]} == expected
 
 
-def observe_placement(options, cluster):
-  """With two GPUs, whether they are there or not."""
-  del cluster
+def observe_task(options):
+  """Devices, with two GPUs, whether they are there or not; and a chief's part in a cluster."""
   where = placement.placement(options, 2)
-  return {'variables': where.variable_strategy, 'layout': where.data_format}
-
-
-def observe_task(options, cluster):
-  """A task's part in a cluster of a chief, two workers and a parameter server."""
+  cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1', 'b:2'), 'ps': ('c:1',)})
   role = roles.Role(cluster, options)
   monitor = role.monitor
   return {
+    'variables': where.variable_strategy,
+    'layout': where.data_format,
     'role': (role.is_sync, role.cluster.is_reduced),
     'gradients an update': role.gradients_per_update,
     'spare workers': monitor._spare_workers,
@@ -171,22 +156,21 @@ TASK = RunOptions('job', data_dir='data')
 SYNC = dataclasses.replace(TASK, sync=True)
 SHARED = {'role', 'gradients an update', 'spare workers'}
 TASKS = [
-  ({'variable_strategy': 'GPU'}, TASK, observe_placement, {'variables'}),
-  ({'data_format': 'channels_last'}, TASK, observe_placement, {'layout'}),
-  ({'sync': True}, TASK, observe_task, SHARED),
-  ({'backup_workers': 1}, SYNC, observe_task, SHARED - {'role'}),
-  ({'deterministic': True}, SYNC, observe_task, {'in order'}),
-  ({'start_timeout': 5.0}, TASK, observe_task, {'start timeout'}),
-  ({'distribute': 'multi_worker_mirrored'}, TASK, observe_task, SHARED),
+  ({'variable_strategy': 'GPU'}, TASK, {'variables'}),
+  ({'data_format': 'channels_last'}, TASK, {'layout'}),
+  ({'sync': True}, TASK, SHARED),
+  ({'backup_workers': 1}, SYNC, SHARED - {'role'}),
+  ({'deterministic': True}, SYNC, {'in order'}),
+  ({'start_timeout': 5.0}, TASK, {'start timeout'}),
+  ({'distribute': 'multi_worker_mirrored'}, TASK, SHARED),
 ]
 
 
 @pytest.mark.parametrize(
-  ('change', 'base', 'look', 'expected'), TASKS, ids=[next(iter(change)) for change, *_ in TASKS]
+  ('change', 'base', 'expected'), TASKS, ids=[next(iter(change)) for change, *_ in TASKS]
 )
-def test_what_a_change_changes_of_a_task(change, base, look, expected):
-  cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1', 'b:2'), 'ps': ('c:1',)})
-  before, after = look(base, cluster), look(dataclasses.replace(base, **change), cluster)
+def test_what_a_change_changes_of_a_task(change, base, expected):
+  before, after = observe_task(base), observe_task(dataclasses.replace(base, **change))
   assert {kind for kind in before if before[kind] != after[kind]} == expected
 
 
