@@ -270,12 +270,8 @@ def _plan(mode: str, options: Mapping[str, Any], images: Sequence[str] = ()) -> 
     for name in ('network', 'source', 'validation_source')
     if not isinstance(given.get(name), (str, type(None)))
   }
-  network = objects.get('network')
-  if isinstance(network, user_code.Given):
-    raise InputError(
-      f'network is a {network}, which cannot be found again by its name; put a function, or a '
-      'subclass of cifar10.Family, at the top of a module'
-    )
+  if isinstance(objects.get('network'), user_code.Given):
+    raise InputError('network is found again by no name; put it at the top of a module')
   parsed = flags.parse('', _words({**given, **objects, 'mode': mode}))
   planned = plan.check({**parsed, **objects, **({'images': tuple(images)} if images else {})})
   logs.set_up(planned.command.verbose)

@@ -137,7 +137,7 @@ def _check_needs(given: Mapping[str, Any], hparams: HParams, options: RunOptions
   for each in option.declarations(RunOptions, HParams, Augmentation):
     value = given.get(each.name)
     if each.needs and value not in (each.default, *_OFF) and values[each.needs] in _OFF:
-      raise InputError(f'{each.flag} {value} has no effect without {flag_of(each.needs)}')
+      raise InputError(f'{flag_of(each.name)} {value} has no effect without {flag_of(each.needs)}')
   for one, other in _NEVER_BOTH:
     if given.get(one) and given.get(other):
       raise InputError(f'{flag_of(one)} and {flag_of(other)}: leave one of the two out')

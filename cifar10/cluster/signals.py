@@ -7,12 +7,13 @@ training after its step: training/trainer.py.
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from types import FrameType
 
-from cifar10.core.errors import TaskLostError, Terminated, end_process
+from cifar10.core.errors import TaskLostError, Terminated
 from cifar10.core.logs import log
 
 _HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -104,5 +105,7 @@ class SignalMonitor:
 
     # In a thread: where a task is cut off, its session waits for an answer.
     threading.Thread(target=wake, daemon=True).start()
-    if not self._left.wait(_STOP_SECONDS):
-      end_process(message, code)
+    if not self._left.wait(_STOP_SECONDS):  # The main thread is inside TensorFlow: none wakes it.
+      log.error('error: %s', message)
+      sys.stderr.flush()
+      os._exit(code)

@@ -1,11 +1,8 @@
 """The errors that end a command with one line on standard error and an exit code."""
 
-import os
 import signal
-import sys
-from typing import NoReturn
 
-from cifar10.core.logs import log, one_line
+from cifar10.core.logs import one_line
 
 
 class CommandError(Exception):
@@ -58,10 +55,3 @@ class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
     super().__init__(heard)
     self.heard = heard
     self.exit_code = 128 + signal.Signals[heard]  # What a shell reports after that signal.
-
-
-def end_process(message: str, code: int = 1) -> NoReturn:
-  """Ends the process from another thread: the main one is inside TensorFlow, and none wakes it."""
-  log.error('error: %s', message)
-  sys.stderr.flush()
-  os._exit(code)

@@ -37,7 +37,6 @@ class Check(NamedTuple):
 
   accepts: Callable[[Any], bool]
   remedy: str  # 'must be 1 or more'
-  metavar: str | None = None  # As --help shows a value.
 
 
 def at_least(low: float) -> Check:
@@ -71,11 +70,9 @@ def _is_pattern(text: str) -> bool:
 _NAME = r'[^\W\d]\w*(\.[^\W\d]\w*)*'
 BELOW_ONE = Check(lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
 FUNCTION = Check(
-  lambda text: bool(re.fullmatch(f'{_NAME}:{_NAME}', text)),
-  'must be package.module:function',
-  'MODULE:FUNCTION',
+  lambda text: bool(re.fullmatch(f'{_NAME}:{_NAME}', text)), 'must be package.module:function'
 )
-PATTERN = Check(_is_pattern, 'must be a regular expression', 'REGEX')
+PATTERN = Check(_is_pattern, 'must be a regular expression')
 
 
 def option(default: Any, help: str, check: Check | None = None, **declared: Any) -> Any:
@@ -106,15 +103,10 @@ class Declaration(NamedTuple):
   help: str
   check: Check | None = None
   choices: tuple[Any, ...] = ()
-  metavar: str | None = None
+  metavar: str | None = None  # As --help shows a value.
   fixed: bool = False  # Cannot change once the job exists: its checkpoints would not fit.
   switch: bool = False  # Cannot change between 0 and not 0: this selects the optimizer's variables.
   needs: str = ''  # The name of the option without which this one has no effect.
-
-  @property
-  def flag(self) -> str:
-    """Returns the flag: '--learning-rate'."""
-    return flag_of(self.name)
 
   def require(self, value: object) -> None:
     """Raises InputError unless the option accepts the value."""
@@ -129,7 +121,7 @@ class Declaration(NamedTuple):
     else:
       return
     shown = json.dumps(value) if isinstance(value, str) else as_text(value)
-    raise InputError(f'{self.flag} is {shown}: it {remedy}')
+    raise InputError(f'{flag_of(self.name)} is {shown}: it {remedy}')
 
 
 def declarations(*classes: type) -> tuple[Declaration, ...]:

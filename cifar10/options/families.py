@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -71,6 +72,9 @@ class Family(Options):
     return Group(factors.get(role, 1.0), uses_muon)
 
 
+# Options of a network's shape: a job's checkpoints fit no other.
+_of_shape = functools.partial(option, fixed=True)
+
 VGG_CONVS_PER_GROUP = {
   11: (1, 1, 2, 2, 2),
   13: (2, 2, 2, 2, 2),
@@ -86,13 +90,11 @@ class ResNetFamily(Family):
   NAME: ClassVar[str] = 'resnet'
   TITLE: ClassVar[str] = 'the ResNets of He et al. 2015 and 2016 for 32x32 images'
 
-  num_layers: int = option(44, 'depth: 6n+2 layers, or 9n+2 with --bottleneck', fixed=True)
-  resnet_version: int = option(
-    1, 'order in a block; 1: conv, bn, relu; 2: bn, relu, conv', choices=(1, 2), fixed=True
+  num_layers: int = _of_shape(44, 'depth: 6n+2 layers, or 9n+2 with --bottleneck')
+  resnet_version: int = _of_shape(
+    1, 'order in a block; 1: conv, bn, relu; 2: bn, relu, conv', choices=(1, 2)
   )
-  bottleneck: bool = option(
-    False, 'residual blocks of 1x1, 3x3 and 1x1 convolutions; need --resnet-version 2', fixed=True
-  )
+  bottleneck: bool = _of_shape(False, 'blocks of 1x1, 3x3, 1x1; need --resnet-version 2')
 
   def check(self) -> None:
     if self.bottleneck and self.resnet_version == 1:
@@ -120,25 +122,19 @@ class FastNetFamily(Family):
   NAME: ClassVar[str] = 'fastnet'
   TITLE: ClassVar[str] = 'the networks of airbench (Jordan 2024)'
 
-  widths: tuple[int, ...] = option(
+  widths: tuple[int, ...] = _of_shape(
     (64, 256, 256),
     'channels of the three groups of convolutions; the --head-lr-factor of a recipe fits its own',
     _WIDTHS,
-    fixed=True,
   )
-  proxy_widths: tuple[int, ...] = option(
+  proxy_widths: tuple[int, ...] = _of_shape(
     (),
     'widths of a small proxy network that is trained beside the other one and chooses the harder '
     'half of each batch, which both train on; none: all is trained on',
     Check(lambda widths: not widths or _are_widths(widths), f'{_WIDTHS.remedy}, or none'),
-    fixed=True,
   )
-  convs_per_group: int = option(
-    2, 'convolutions in a group; from 3 on, it has a shortcut', between(1, 100), fixed=True
-  )
-  first_bias_steps: int = option(
-    0, 'steps for which the bias of the whitening is trained; 0: to the end', at_least(0)
-  )
+  convs_per_group: int = _of_shape(2, 'convolutions a group; 3 have a shortcut', between(1, 100))
+  first_bias_steps: int = option(0, 'steps that train the whitening bias; 0: all', at_least(0))
 
   def describe(self) -> str:
     return f'fastnet {"-".join(map(str, self.widths))}'
@@ -156,8 +152,8 @@ class WideResNetFamily(Family):
   NAME: ClassVar[str] = 'wrn'
   TITLE: ClassVar[str] = 'wide ResNets (Zagoruyko and Komodakis 2016)'
 
-  wrn_depth: int = option(16, 'depth of the wide ResNet: 6n+4 layers', fixed=True)
-  wrn_widen_factor: int = option(4, "times a plain ResNet's channels", between(1, 100), fixed=True)
+  wrn_depth: int = _of_shape(16, 'depth of the wide ResNet: 6n+4 layers')
+  wrn_widen_factor: int = _of_shape(4, "times a plain ResNet's channels", between(1, 100))
 
   def check(self) -> None:
     if self.wrn_depth not in range(10, _DEEPEST + 1, 6):
@@ -175,9 +171,7 @@ class VggFamily(Family):
   NAME: ClassVar[str] = 'vgg'
   TITLE: ClassVar[str] = 'VGG with batch norm (Simonyan and Zisserman 2014)'
 
-  vgg_layers: int = option(
-    16, 'depth as the paper counts it, with 3 dense layers', choices=(11, 13, 16, 19), fixed=True
-  )
+  vgg_layers: int = _of_shape(16, 'depth, with 3 dense layers', choices=(11, 13, 16, 19))
 
   def describe(self) -> str:
     return f'VGG-{self.vgg_layers}'

@@ -12,7 +12,7 @@ from typing import Any
 
 from cifar10.core.cli import OneLineParser, Printed
 from cifar10.core.errors import InputError
-from cifar10.core.option import Declaration, as_flag, as_text, declarations, names, option
+from cifar10.core.option import Declaration, as_flag, as_text, declarations, flag_of, names, option
 from cifar10.options import families, gone
 from cifar10.options.families import Family
 from cifar10.options.hparams import Augmentation, HParams
@@ -48,9 +48,7 @@ class Command:
   out: str | None = option(
     None, 'for --mode predict: the .jsonl of answers (default: standard output)', metavar='FILE'
   )
-  dry_run: bool = option(
-    False, 'check a training, report its size and time ten steps; write no job dir'
-  )
+  dry_run: bool = option(False, 'check a training, tell its size, time ten steps; write no job dir')
   verbose: bool = option(False, "show TensorFlow's own log")
 
 
@@ -119,24 +117,22 @@ def _recipes(parser: argparse.ArgumentParser) -> str:
 
 
 def _add_flag(group: argparse._ArgumentGroup, declared: Declaration) -> None:
-  default = shown_default(declared)
+  flag, default = flag_of(declared.name), shown_default(declared)
   settings: dict[str, Any] = {
     'dest': declared.name,
     'default': argparse.SUPPRESS,  # A flag that is not given stays unset: recipe or job dir set it.
     'help': declared.help.replace('%', '%%') + (f' (default: {default})' if default else ''),
   }
   if declared.kind is bool:
-    group.add_argument(declared.flag, nargs='?', const=True, type=_bool, **settings)
+    group.add_argument(flag, nargs='?', const=True, type=_bool, **settings)
     settings['help'] = argparse.SUPPRESS
-    negated = declared.flag.replace('--', '--no-', 1)
-    group.add_argument(negated, action='store_false', **settings)
+    group.add_argument(flag.replace('--', '--no-', 1), action='store_false', **settings)
     return
   if declared.kind == tuple[str, ...]:
     settings |= {'action': 'extend', 'nargs': '+'}
   else:
     settings |= {'type': _parser_of(declared.kind), 'choices': declared.choices or None}
-  metavar = declared.metavar or (declared.check and declared.check.metavar)
-  group.add_argument(declared.flag, metavar=metavar, **settings)
+  group.add_argument(flag, metavar=declared.metavar, **settings)
 
 
 def _parser_of(kind: Any) -> Callable[[str], Any]:

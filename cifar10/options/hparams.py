@@ -34,9 +34,7 @@ _of_distortion = functools.partial(option, needs='use_distortion_for_training')
 class Augmentation(Options):
   """Options of random crop, mirroring and cutout; defaults: He et al. 2015, section 4.2."""
 
-  crop_padding: int = _of_distortion(
-    4, 'pixels of padding on each side before the random crop to 32x32', between(0, 31)
-  )
+  crop_padding: int = _of_distortion(4, 'pixels that crops add to each side', between(0, 31))
   padding_mode: str = option(
     'zeros',
     'padding of random crops; reflect: the pixels of the image, mirrored at its edge',
@@ -49,9 +47,7 @@ class Augmentation(Options):
   )
   # As in airbench. The squares of DeVries and Taylor 2017 (arXiv 1708.04552) may lie partly
   # outside, so that one of 16 pixels a side hides 196 on average, and here 256.
-  cutout: int = _of_distortion(
-    0, 'side in pixels of a grey square within each training image; 0: none', between(0, 32)
-  )
+  cutout: int = _of_distortion(0, 'pixels a side of a grey square in each image', between(0, 32))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +68,11 @@ class HParams(Options):
     None,
     'a Python function that yields the training examples in place of the split (docs/data.md)',
     FUNCTION,
+    metavar='MODULE:FUNCTION',
     fixed=True,
   )
   validation_source: str | None = option(
-    None, 'a Python function, as --source has it, in place of the validation split', FUNCTION
+    None, 'as --source, in place of the validation split', FUNCTION, metavar='MODULE:FUNCTION'
   )
   examples_per_epoch: int | None = option(
     None, 'examples of --source in an epoch (default: its len())', at_least(1), needs='source'
@@ -98,9 +95,7 @@ class HParams(Options):
     'epochs at which a phase of the schedule ends; one fewer than --lr-values',
     Check(lambda epochs: all(epoch < 1e6 for epoch in epochs), 'must be below a million'),
   )
-  lr_boundaries_steps: tuple[int, ...] = option(
-    (), 'global steps at which a phase ends, in place of --lr-boundaries-epochs'
-  )
+  lr_boundaries_steps: tuple[int, ...] = option((), 'steps in place of --lr-boundaries-epochs')
   lr_triangle: tuple[float, ...] = option(
     (),
     'a triangle in place of phases: the first factor, the part of training at which it is 1, the '
@@ -118,9 +113,7 @@ class HParams(Options):
   offset_lr_factor: float = option(
     1.0, 'multiplies the rate of batch-norm offsets, divides their weight decay', above(0)
   )
-  head_lr_factor: float = option(
-    1.0, 'multiplies the rate of the last layer, divides its weight decay', above(0)
-  )
+  head_lr_factor: float = option(1.0, 'as --offset-lr-factor, for the last layer', above(0))
   muon_learning_rate: float = option(
     0.0, 'rate of Muon, which updates convolution kernels; 0: SGD does', at_least(0), switch=True
   )

@@ -25,12 +25,8 @@ def first_and_last(text: str) -> tuple[int, ...]:
 class RunOptions(Options):
   """The options of where a job runs, what it saves, and how a cluster's workers share updates."""
 
-  job_dir: str = option(
-    '', 'the folder, or URL, of checkpoints, summaries and exports; training resumes what it holds'
-  )
-  data_dir: str | None = option(
-    None, 'the folder, or URL, of the record files that generate_cifar10_tfrecords.py made'
-  )
+  job_dir: str = option('', 'folder or URL of the job: new, or to be resumed, evaluated, exported')
+  data_dir: str | None = option(None, 'folder or URL of what generate_cifar10_tfrecords.py made')
   subset: str | None = option(
     None,
     'the split to evaluate (default: on the way validation, or eval where that is trained on; at '
@@ -64,9 +60,7 @@ class RunOptions(Options):
   )
   keep_checkpoints: int = option(5, 'number of latest checkpoints to keep', at_least(1))
   keep_best: int = option(1, 'checkpoints in best/, the best on the validation split', at_least(0))
-  stop_at_accuracy: float | None = option(
-    None, 'end training at this accuracy on the validation split', between(0, 1)
-  )
+  stop_at_accuracy: float | None = option(None, 'end at this validation accuracy', between(0, 1))
   stop_without_gain: int | None = option(
     None, 'end training after so many evaluations without a higher accuracy', at_least(1)
   )
@@ -114,12 +108,8 @@ class RunOptions(Options):
     metavar='multi_worker_mirrored',
   )
   sync: bool = option(False, "update by the mean of all workers' gradients, in a cluster")
-  deterministic: bool = option(
-    False, 'one seed makes one network bit for bit; clusters need --sync'
-  )
-  backup_workers: int = option(
-    0, 'number of the slowest workers that an update leaves out', at_least(0), needs='sync'
-  )
+  deterministic: bool = option(False, 'one seed, one network bit for bit; clusters need --sync')
+  backup_workers: int = option(0, 'late workers that updates leave out', at_least(0), needs='sync')
   start_timeout: float = option(600.0, 'seconds to wait for a task to come up or back', above(0))
   num_workers: int = option(1, 'ignored; TF_CONFIG sets the number of workers')
 

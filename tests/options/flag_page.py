@@ -1,6 +1,6 @@
 """Makes docs/flags.md: python tests/options/flag_page.py > docs/flags.md"""
 
-from cifar10.core.option import declarations
+from cifar10.core.option import declarations, flag_of
 from cifar10.options.flags import COMMON, FAMILIES, shown_default
 
 HEAD = """# Flags
@@ -22,7 +22,7 @@ def page():
       choices = ', '.join(f'`{choice}`' for choice in declared.choices)
       text = declared.help + (f'. One of {choices}' if choices else '')
       text = text.replace('|', '\\|')
-      lines.append(f'| `{declared.flag}` | {shown_default(declared)} | {text} |')
+      lines.append(f'| `{flag_of(declared.name)}` | {shown_default(declared)} | {text} |')
   return '\n'.join(lines)
 
 

@@ -1,7 +1,6 @@
 """Options that do not fit each other are refused whoever makes them, from Python, too."""
 
 import json
-import os
 
 import pytest
 
@@ -114,9 +113,7 @@ def test_what_fits_a_cluster_is_accepted(cluster, tasks, given):
   assert check(**given).cluster.num_workers == (3 if tasks else 1)
 
 
-def test_what_a_file_would_replace_is_no_out(tmp_path):
-  """As /dev/stdout, which root could replace."""
-  path = tmp_path / 'page.html'
-  os.mkfifo(path)
-  with pytest.raises(InputError, match=f'--out {path} is no file'):
-    plan.check_out(str(path))
+def test_what_a_file_would_replace_is_no_out():
+  """Root could replace a device."""
+  with pytest.raises(InputError, match='--out /dev/null is no file'):
+    plan.check_out('/dev/null')

@@ -7,10 +7,8 @@ import flag_page
 import pytest
 from outcome import refused, succeeded
 
-from cifar10.core.errors import InputError
 from cifar10.core.option import as_flag, declarations
 from cifar10.options import flags, gone
-from cifar10.options.hparams import from_values
 
 DECLARED = [
   declared for cls in {**flags.COMMON, **flags.FAMILIES}.values() for declared in declarations(cls)
@@ -28,11 +26,6 @@ def test_a_default_can_be_given_as_it_is_shown(declared):
 
 def test_the_page_of_the_docs_is_made_from_the_declarations():
   assert checkout.read('docs/flags.md') == flag_page.page() + '\n', 'run make docs'
-
-
-def test_a_flag_of_another_family_is_named_with_it():
-  with pytest.raises(InputError, match='--wrn-depth 16 belongs to --network wrn, not to resnet'):
-    from_values({'wrn_depth': 16})
 
 
 @pytest.mark.parametrize('words', [('--best-by', 'loss'), ('--best-by=loss',)])
