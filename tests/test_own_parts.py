@@ -1,6 +1,5 @@
 """Networks and callbacks of a module outside of the program: by flags, in one process and more."""
 
-import glob
 import json
 import re
 import sys
@@ -29,14 +28,6 @@ def flags(data_dir, job_dir, *more, network=NET):
   return [*job, *SMALL, '--train-steps', 4, '--eval-every-steps', 2, *more]
 
 
-def scalars(folder):
-  found = {}
-  for path in glob.glob(f'{folder}/events*'):
-    for event in tf.compat.v1.train.summary_iterator(path):
-      found.update({value.tag: value.simple_value for value in event.summary.value})
-  return found
-
-
 def test_a_function_trains_resumes_and_serves(run_here, data_dir, tmp_path):
   """On two towers; no later command names the network."""
   job = tmp_path / 'job'
@@ -46,7 +37,9 @@ def test_a_function_trains_resumes_and_serves(run_here, data_dir, tmp_path):
   heard = [line for line in result.stdout.splitlines() if line.startswith('HEARD')]
   assert heard == ['HEARD validation 2', 'HEARD validation 4', 'HEARD eval 4']
   assert json.loads((job / 'config.json').read_text())['network'] == NET
-  found = scalars(job)
+  [path] = job.glob('events*')
+  events = tf.compat.v1.train.summary_iterator(str(path))
+  found = {each.tag: each.simple_value for event in events for each in event.summary.value}
   assert found['tower_0/network/width'] == 4
   assert found['own/answer'] == 42
   assert not any(tag.startswith('tower_1') for tag in found)

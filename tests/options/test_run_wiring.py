@@ -6,6 +6,7 @@ table says. An option that stands in no table fails the last test.
 """
 
 import dataclasses
+import functools
 import glob
 import json
 import os
@@ -37,7 +38,7 @@ def outside(monkeypatch):
 
 BASE = {
   'network': 'outside_parts:net',
-  'callback': ['outside_parts:Teller'],
+  'callback': ('outside_parts:Teller',),
   'train_steps': 4,
   'eval_every_steps': 2,
   'train_batch_size': 4,
@@ -72,17 +73,14 @@ def observe(result, job):
 @pytest.fixture(scope='module')
 def ran(run_shared, data_dir, tmp_path_factory):
   """Runs the command with these options, once a module, and observes the job."""
-  known = {}
 
-  def run(options):
-    key = repr(sorted(options.items()))
-    if key not in known:
-      job = str(tmp_path_factory.mktemp('wired') / 'job')
-      words = _words({'data_dir': data_dir, 'job_dir': job, **options})
-      known[key] = observe(run_shared(*words), job)
-    return known[key]
+  @functools.cache
+  def run(*options):
+    job = str(tmp_path_factory.mktemp('wired') / 'job')
+    words = _words({'data_dir': data_dir, 'job_dir': job, **dict(options)})
+    return observe(run_shared(*words), job)
 
-  return run
+  return lambda options: run(*sorted(options.items()))
 
 
 STOPS = {'the end', 'saves', 'evaluations', 'kept'}
@@ -93,7 +91,7 @@ JOBS = [
     {
       'keep_checkpoints': 1,  # kept
       'keep_best': 2,
-      'callback': [*BASE['callback'], 'outside_parts:Heard'],
+      'callback': (*BASE['callback'], 'outside_parts:Heard'),
       'log_every': 1e-6,  # progress
       'profile_steps': '2:3',
       'num_intra_threads': 1,

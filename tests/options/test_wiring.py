@@ -5,6 +5,7 @@ the table says. A hyper-parameter that no row changes fails the last test.
 """
 
 import dataclasses
+import functools
 import re
 
 import numpy as np
@@ -215,15 +216,8 @@ ROWS += [
 @pytest.fixture(scope='module')
 def observed(data_dir):
   """`observe`, which looks at what stands in several rows once."""
-  known = {}
-
-  def look(given):
-    key = repr(sorted(given.items()))
-    if key not in known:
-      known[key] = observe(given, data_dir)
-    return known[key]
-
-  return look
+  look = functools.cache(lambda *items: observe(dict(items), data_dir))
+  return lambda given: look(*sorted(given.items()))
 
 
 def as_parameters(row):
