@@ -62,8 +62,6 @@ class SummedControl(SharedControl):
   does not count a save as waiting for the others.
   """
 
-  ends_at_once = False
-
   def __init__(self, sums: Sums, monitor: SignalMonitor, is_chief: bool):
     super().__init__()
     self._sums, self._monitor, self._is_chief = sums, monitor, is_chief
@@ -73,9 +71,6 @@ class SummedControl(SharedControl):
     nothing = tf.zeros([len(ControlState._fields) + 1])
     self._fed = tf.compat.v1.placeholder_with_default(nothing, nothing.shape, 'orders')
     [self.values] = self._sums.of([self._fed])
-
-  def tell(self, session: tf.compat.v1.Session) -> None:
-    """Does nothing: the next step distributes the state."""
 
   def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
     self._monitor.in_step = True

@@ -49,8 +49,6 @@ class SharedControl(tf.compat.v1.train.SessionRunHook):
   A worker's session hook, by which it reads the state in every step and obeys it.
   """
 
-  ends_at_once = True  # The chief: after the step in which it orders the end, not after the next.
-
   def __init__(self, device: str = '/device:CPU:0'):
     """`device`: the device of the vector."""
     self.state = ControlState()
@@ -103,7 +101,7 @@ class ChiefControlHook(tf.compat.v1.train.SessionRunHook):
     self._tell(session)  # A lost parameter server has lost the state.
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
-    if self._control.state.ends and self._control.ends_at_once:
+    if self._control.state.ends:
       run_context.request_stop()
     if self._control.state != self._told:
       self._tell(run_context.session)

@@ -22,7 +22,7 @@ from cifar10.cluster.liveness import CHIEF, LivenessMonitor, reachable
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core.devices import session_config
 from cifar10.core.errors import TaskLostError
-from cifar10.core.logs import log
+from cifar10.core.logs import log, one_line
 
 BUCKET_BYTES = 4 * 2**20  # At most; a larger tensor has a bucket of its own.
 _LOOK_SECONDS = 0.25
@@ -133,8 +133,7 @@ def announce_done(cluster: Cluster) -> None:
         with tf.compat.v1.Session(f'grpc://{address}', config=config) as session:
           session.run(enqueue)
       except tf.errors.OpError as error:
-        message = ' '.join(error.message.split())  # Some messages have several lines.
-        log.info('ps %s does not hear that the chief is done: %s', index, message)
+        log.info('ps %s does not hear that the chief is done: %s', index, one_line(str(error)))
 
 
 def _done_queue(ps: int) -> tf.queue.FIFOQueue:

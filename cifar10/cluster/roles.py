@@ -128,11 +128,10 @@ class Role:
 
   def with_control(self, hooks: Hooks) -> Hooks:
     """Returns these session hooks with those that send or obey the chief's control state."""
-    if self.cluster.is_reduced:  # By which a worker hears in its step.
-      hooks = [self.control, *hooks]
-    elif not self.cluster.is_chief:
-      hooks = [*hooks, self.control]
-    return [*hooks, control.ChiefControlHook(self.control)] if self.cluster.is_chief else hooks
+    if self.cluster.is_reduced:  # The step itself sends the state to all.
+      return [self.control, *hooks]
+    is_chief = self.cluster.is_chief
+    return [*hooks, control.ChiefControlHook(self.control) if is_chief else self.control]
 
   @contextlib.contextmanager
   def connected(self, session_config: tf.compat.v1.ConfigProto) -> Iterator[None]:

@@ -11,12 +11,12 @@ import tensorflow as tf
 
 import model_base
 from cifar10.callbacks.base import TrainingGraph
-from cifar10.cluster.placement import Placement, layout
 from cifar10.cluster.roles import ALONE, Role
 from cifar10.data import input_pipeline
 from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.data.manifest import CIFAR10, DatasetInfo
 from cifar10.job.checkpoints import Saver
+from cifar10.job.run import Placement
 from cifar10.networks import families
 from cifar10.networks.fastnet import Prepared
 from cifar10.options.hparams import HParams, from_params
@@ -69,9 +69,7 @@ def get_model_fn(
     training: of a job; None: a training on CIFAR-10 in one process.
     use_ema: whether to restore averages in place of variables, outside training.
   """
-  placement = Placement(
-    num_gpus, variable_strategy, num_cpu_towers, data_format or layout(num_gpus)
-  )
+  placement = Placement(num_gpus, variable_strategy, num_cpu_towers, data_format)
 
   def model_fn(
     features: Any, labels: Any, mode: str, params: Any, config: tf_estimator.RunConfig | None = None

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 import model_base
-from cifar10.cluster.placement import Placement
 from cifar10.cluster.tf_config import Cluster
+from cifar10.job.run import Placement
 
 _VARIABLE_OPS = frozenset({'VarHandleOp', 'VariableV2', 'Variable'})
 

@@ -51,7 +51,7 @@ def test_whose_batches_move_batch_norms_averages(options, expected):
   [
     (SERVED, {}, ['ChiefControlHook'], ['SharedControl']),
     (SERVED, SYNC, ['ChiefControlHook'], ['SharedControl']),
-    (REDUCED, BETWEEN, ['SummedControl', 'ChiefControlHook'], ['SummedControl']),
+    (REDUCED, BETWEEN, ['SummedControl'], ['SummedControl']),
   ],
 )
 def test_the_chief_orders_and_workers_obey(cluster, options, chief, worker):

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorflow.python.framework import config
 
 from cifar10.api import _words
-from cifar10.cluster import placement, roles
+from cifar10.cluster import roles
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core.option import names
 from cifar10.job import metrics_log
@@ -135,7 +135,8 @@ def test_what_a_change_changes_of_a_job(ran, change, base, expected):
 
 def observe_task(options):
   """Devices, with two GPUs, whether they are there or not; and a chief's part in a cluster."""
-  where = placement.placement(options, 2)
+  given = options.variable_strategy, options.num_cpu_towers, options.data_format
+  where = job_run.Placement(2, *given)
   cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1', 'b:2'), 'ps': ('c:1',)})
   role = roles.Role(cluster, options)
   monitor = role.monitor

@@ -6,11 +6,10 @@ import json
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster import placement
 from cifar10.cluster.roles import Role
 from cifar10.data.manifest import CIFAR10
 from cifar10.job import checkpoints, stop_record
-from cifar10.job.run import Run
+from cifar10.job.run import Placement, Run
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import follow
@@ -27,7 +26,7 @@ def save(path, step):
 
 def run_of(folder, **hparams):
   options = RunOptions(str(folder), num_gpus=0)
-  return Run(HParams(**hparams), options, Role(), CIFAR10, placement.placement(options, 0))
+  return Run(HParams(**hparams), options, Role(), CIFAR10, Placement(0, 'CPU'))
 
 
 def ended_by(folder, step, name_step=None, **hparams):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cifar10.cluster import placement, roles
+from cifar10.cluster import roles
 from cifar10.cluster.tf_config import Cluster
 from cifar10.data.manifest import CIFAR10
-from cifar10.job.run import Run
+from cifar10.job.run import Placement, Run
 from cifar10.options.families import Family
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
@@ -25,7 +25,7 @@ MODES = tf_estimator.ModeKeys
 
 
 def place(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
-  return placement.Placement(num_gpus, strategy, num_cpu_towers, placement.layout(num_gpus))
+  return Placement(num_gpus, strategy, num_cpu_towers)
 
 
 def place_towers(count, strategy='CPU'):

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from cifar10.cluster import placement
 from cifar10.core import devices
 from cifar10.core.errors import InputError
+from cifar10.job.run import gpus_to_use, with_dtype
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 
@@ -17,7 +17,7 @@ def test_bfloat16_is_taken_as_asked_and_called_slow_where_it_is(asked, fast, mon
   """Whatever this processor is."""
   monkeypatch.setattr(devices, 'fast_dtype', lambda num_gpus: (fast, 'the processor says so'))
   caplog.set_level(logging.INFO)
-  taken = placement.with_dtype(from_values({'dtype': asked}), num_gpus=0)
+  taken = with_dtype(from_values({'dtype': asked}), num_gpus=0)
   assert taken.dtype == (fast if asked == 'auto' else asked)
   said = {
     ('auto', 'float32'): ['--dtype auto is float32: the processor says so'],
@@ -33,12 +33,12 @@ def test_bfloat16_is_taken_as_asked_and_called_slow_where_it_is(asked, fast, mon
 def test_a_gpu_that_tensorflow_cannot_use_is_told_of(monkeypatch, caplog):
   """As without the CUDA libraries; a training on the CPU would only be slow."""
   monkeypatch.setattr(devices, 'has_unused_gpu', lambda: True)
-  assert placement.num_gpus(RunOptions('job'), 0) == 0
+  assert gpus_to_use(RunOptions('job'), 0) == 0
   [said] = caplog.messages
   assert said.startswith('this machine has a GPU that TensorFlow cannot use: make install GPU=1')
   with pytest.raises(InputError, match='TensorFlow sees 0; make install GPU=1, or a newer driver'):
-    placement.num_gpus(RunOptions('job', num_gpus=1), 0)
+    gpus_to_use(RunOptions('job', num_gpus=1), 0)
   caplog.clear()
-  assert placement.num_gpus(RunOptions('job', num_gpus=0), 0) == 0
-  assert placement.num_gpus(RunOptions('job'), 1) == 1
+  assert gpus_to_use(RunOptions('job', num_gpus=0), 0) == 0
+  assert gpus_to_use(RunOptions('job'), 1) == 1
   assert caplog.messages == []

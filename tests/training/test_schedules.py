@@ -4,9 +4,8 @@ import pytest
 import tensorflow as tf
 
 from cifar10.cluster import roles
-from cifar10.cluster.placement import Placement
 from cifar10.data.manifest import CIFAR10
-from cifar10.job.run import Run
+from cifar10.job.run import Placement, Run
 from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import schedules
@@ -86,7 +85,7 @@ def test_other_triangles(peak, last, steps, expected):
 @pytest.mark.parametrize(('gradients', 'expected'), [(1, 938), (2, 469)])
 def test_epochs_are_counted_in_steps(gradients, expected):
   """Of 40,000 examples, 312.5 steps of 128 an epoch; with two workers' batches 156.25 steps."""
-  role, where = roles.Role(), Placement(0, 'CPU', 1, 'channels_last')
+  role, where = roles.Role(), Placement(0, 'CPU')
   role.gradients_per_update = gradients
   run = Run(HParams(train_epochs=3.0), RunOptions('job'), role, CIFAR10, where)
   assert for_training(run, 40_000, with_evaluations=False).last_step == expected

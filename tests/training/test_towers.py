@@ -6,8 +6,8 @@ import tensorflow as tf
 from graphs import run
 
 import model_base
-from cifar10.cluster.placement import Placement
 from cifar10.cluster.tf_config import Cluster
+from cifar10.job.run import Placement
 from cifar10.training import towers
 
 
@@ -140,7 +140,7 @@ def test_a_tower_a_gpu_or_virtual_cpus():
 
 
 def placed(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
-  return Placement(num_gpus, strategy, num_cpu_towers, 'channels_last')
+  return Placement(num_gpus, strategy, num_cpu_towers)
 
 
 def devices_of(sizes, setters):
