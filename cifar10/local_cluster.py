@@ -8,7 +8,6 @@ standard output is the chief's result, or the evaluator's where there is one.
 """
 
 import ctypes
-import functools
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import IO
 
 from cifar10 import plan
@@ -29,7 +29,9 @@ _PROGRAM = os.path.join(os.path.dirname(os.path.dirname(__file__)), 'cifar10_mai
 _GRACE_SECONDS = 20  # For a task to exit after a signal.
 _FAREWELL_SECONDS = 60  # For slower workers after the chief is done.
 _LOOK_SECONDS = 0.2
-_LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None
+_IS_LINUX = sys.platform == 'linux'
+# A task gets SIGTERM when this process ends, also if it is killed: 1 is PR_SET_PDEATHSIG.
+_END_WITH_PARENT = partial(ctypes.CDLL(None).prctl, 1, signal.SIGTERM) if _IS_LINUX else None
 
 
 def show(name: str, line: str) -> None:
@@ -94,7 +96,7 @@ class LocalCluster:
         encoding='utf-8',
         errors='backslashreplace',
         start_new_session=True,  # Ctrl-C reaches this process alone, which ends them.
-        preexec_fn=_end_with_parent,  # noqa: PLW1509  (it saves if this process is killed)
+        preexec_fn=_END_WITH_PARENT,  # noqa: PLW1509
       )
       self._show(name, f'started as process {process.pid}')
       self._read(process.stderr, name, self._show)
@@ -149,12 +151,6 @@ class LocalCluster:
     return f'127.0.0.1:{reserved.getsockname()[1]}'
 
 
-def _end_with_parent() -> None:
-  """Sends this process SIGTERM when the one that started it ends, also if that is killed."""
-  if _LIBC:
-    _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-
-
 def main() -> None:
   """Runs the command: starts all tasks, supervises them, prints the result."""
   parser = cli.OneLineParser(description=__doc__)
@@ -207,7 +203,7 @@ def _supervise(cluster: LocalCluster) -> int:
     time.sleep(_LOOK_SECONDS)
 
 
-run = functools.partial(cli.run_process, main)  # The script of pyproject.toml.
+run = partial(cli.run_process, main)  # The script of pyproject.toml.
 
 if __name__ == '__main__':
   run()

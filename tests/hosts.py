@@ -143,13 +143,13 @@ def _sweep():
         _remove(name)
 
 
-def pids(namespace):
-  """Of all processes on a host."""
-  return [int(pid) for pid in _ip('netns', 'pids', namespace).split()]
+def kill_all(namespace):
+  """Kills all processes on a host."""
+  for pid in map(int, _ip('netns', 'pids', namespace).split()):
+    with contextlib.suppress(ProcessLookupError):
+      os.kill(pid, signal.SIGKILL)
 
 
 def _remove(namespace):
-  for pid in pids(namespace):
-    with contextlib.suppress(ProcessLookupError):
-      os.kill(pid, signal.SIGKILL)
+  kill_all(namespace)
   _ip('netns', 'del', namespace)

@@ -1,5 +1,6 @@
 """A cluster of real processes that a test follows."""
 
+import json
 import re
 import signal
 import time
@@ -11,6 +12,10 @@ from cifar10.local_cluster import LocalCluster
 
 # For what a cluster does in 20 s: CI's machine may be four times as slow, with a Slurm beside it.
 PATIENCE_SECONDS = 300
+SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64]
+RESNET = ['--num-layers', 8]
+ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
+FOREVER = ['--train-steps', 10**6, '--eval-every-steps', 10]
 
 
 class Tasks(LocalCluster):
@@ -63,9 +68,14 @@ class Tasks(LocalCluster):
     self.processes[name].kill()
     self.processes[name].wait()
 
-  def ended(self, timeout=PATIENCE_SECONDS):
+  def succeeded(self, name='chief 0'):
+    """Waits until all have ended well -> what one of them printed."""
+    assert set(self.ended()) == {0}, self.text()
+    return json.loads(self.results[name])
+
+  def ended(self):
     """The exit codes of all, in the names' order."""
-    codes = self.wait(timeout)
+    codes = self.wait(PATIENCE_SECONDS)
     assert set(codes) == set(self.names) & set(self.processes), self.text()
     return [codes[name] for name in self.names if name in codes]
 

@@ -3,10 +3,10 @@
 A real Slurm runs deploy/slurm.sh in test_slurm.py, podman the image in test_container.py.
 """
 
-import importlib.util
 import json
 import os
 import re
+import runpy
 import shlex
 import stat
 import sys
@@ -115,44 +115,35 @@ def test_the_image_holds_all_that_the_program_imports():
 
 def tf_config(**environment):
   """deploy/slurm_environment.py's, of one parameter server and an evaluator."""
-  specification = importlib.util.spec_from_file_location(
-    'slurm_environment', f'{checkout.ROOT}/deploy/slurm_environment.py'
-  )
-  module = importlib.util.module_from_spec(specification)
-  specification.loader.exec_module(module)
-  return module.tf_config({'NUM_PS': '1', 'EVALUATOR': '1', 'SLURM_JOB_ID': '7', **environment})
+  script = runpy.run_path(f'{checkout.ROOT}/deploy/slurm_environment.py')
+  return script['tf_config']({'NUM_PS': '1', 'EVALUATOR': '1', 'SLURM_JOB_ID': '7', **environment})
 
 
 @pytest.mark.parametrize(
-  ('hosts', 'tasks', 'num_ps', 'evaluators', 'cluster'),
+  ('num_ps', 'evaluators', 'cluster'),
   [
     # Job 7 has the ports from 10,000 + 7 x 32. Two nodes of three tasks each: a port of its own
     # for each task of a node.
     (
-      'gpu-007\ngpu-012\n',
-      6,
-      2,
-      1,
+      *(2, 1),
       {
-        'chief': ['gpu-007:10224'],
-        'worker': ['gpu-012:10224', 'gpu-007:10225'],
-        'ps': ['gpu-012:10225', 'gpu-007:10226'],
-        'evaluator': ['gpu-012:10226'],
+        'chief': ['a:10224'],
+        'worker': ['b:10224', 'a:10225'],
+        'ps': ['b:10225', 'a:10226'],
+        'evaluator': ['b:10226'],
       },
     ),
     # All-reduce: no parameter server.
-    ('a\nb\n', 2, 0, 0, {'chief': ['a:10224'], 'worker': ['b:10224']}),
+    (0, 0, {'chief': ['a:10224'], 'worker': ['b:10224']}),
   ],
 )
-def test_slurm_ranks_become_tasks(hosts, tasks, num_ps, evaluators, cluster):
-  names = []
-  for rank in range(tasks):
-    given = {'NUM_PS': str(num_ps), 'EVALUATOR': str(evaluators)}
-    given.update(SLURM_NTASKS=str(tasks), SLURM_PROCID=str(rank))
-    text = tf_config(HOSTS=hosts, **given)
+def test_slurm_ranks_become_tasks(num_ps, evaluators, cluster):
+  names = [f'{job} {index}' for job, at in cluster.items() for index in range(len(at))]
+  for rank, name in enumerate(names):
+    given = {'HOSTS': 'a\nb\n', 'NUM_PS': str(num_ps), 'EVALUATOR': str(evaluators)}
+    text = tf_config(**given, SLURM_NTASKS=str(len(names)), SLURM_PROCID=str(rank))
     assert json.loads(text)['cluster'] == cluster
-    names.append(parse_cluster(text, num_ps_needed=min(num_ps, 1)).name)
-  assert names == [f'{job} {index}' for job, at in cluster.items() for index in range(len(at))]
+    assert parse_cluster(text, num_ps_needed=min(num_ps, 1)).name == name
 
 
 def test_jobs_on_the_same_nodes_have_ports_of_their_own():

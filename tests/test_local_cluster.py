@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 from outcome import events, followed, refused, until
 from recomputed import AVERAGED, assert_close, assert_equal, check_averages, variables
-from tasks import PATIENCE_SECONDS, Tasks
+from tasks import ALL_REDUCE, FOREVER, PATIENCE_SECONDS, RESNET, SMALL, Tasks
 
 from cifar10 import local_cluster
 from cifar10.core.errors import TaskLostError
@@ -25,11 +25,6 @@ from cifar10.job import checkpoints, metrics_log
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 long = pytest.mark.long
-
-SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64]
-RESNET = ['--num-layers', 8]
-ALL_REDUCE = ['--distribute', 'multi_worker_mirrored']
-FOREVER = ['--train-steps', 10**6, '--eval-every-steps', 10]
 
 
 @pytest.fixture
@@ -39,6 +34,7 @@ def cluster(data_dir, tmp_path):
 
   def make(*flags, network=RESNET, workers=1, ps=1, starts=True, **more):
     job = tmp_path / 'job'
+    ps = 0 if '--distribute' in flags else ps
     flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, *network, *flags]
     made.append(Tasks(job, flags, num_workers=workers, num_ps=ps, **more))
     if starts:
@@ -60,9 +56,8 @@ def is_our_line(line):
 @pytest.mark.parametrize('ps', [1, pytest.param(2, marks=long)])
 def test_every_task_ends(cluster, ps, sync, workers):
   tasks = cluster('--train-steps', 20, '--eval-every-steps', 10, *sync, workers=workers, ps=ps)
-  assert tasks.ended() == [0] * (1 + workers + ps), tasks.text()
+  result = tasks.succeeded()
   assert all(is_our_line(line) for _, line in tasks.log), tasks.text()
-  result = json.loads(tasks.results['chief 0'])
   assert (result['subset'], result['examples']) == ('eval', 70)
   # The batches of 8 of the chief and all workers together, or of each alone.
   [start] = events(tasks.job_dir, 'start')
@@ -81,7 +76,7 @@ def test_towers_of_a_worker_lie_on_devices_of_their_own(cluster):
   """Its server has the whole configuration of its sessions, virtual CPUs too."""
   more = ['--num-cpu-towers', 2, '--log-device-placement', '--train-steps', 2]
   tasks = cluster(*more, '--sync', '--eval-every-steps', 10)
-  assert tasks.ended() == [0, 0, 0], tasks.text()
+  tasks.succeeded()
   for name, job in (('chief 0', 'chief'), ('worker 0', 'worker')):
     for tower in range(2):
       devices = set(tasks.said(name, rf'^tower_{tower}/\S*Conv2D\S*: \(Conv2D\): (\S+)'))
@@ -93,16 +88,15 @@ def test_all_reduce_makes_the_updates_that_parameter_servers_make(cluster, tmp_p
   """From the same initial values: three steps of two workers either way end with equal values."""
   flags = ['--train-steps', 3, '--eval-every-steps', 100, *gpus.flags(1)]
   servers = cluster(*flags, '--sync')
-  assert servers.ended() == [0, 0, 0], servers.text()
+  servers.succeeded()
   job = tmp_path / 'all_reduce'
   shutil.copytree(servers.job_dir, job)
   (job / 'model.ckpt-3.index').unlink()
   (job / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-0"')
-  reduced = cluster(*flags, *ALL_REDUCE, '--job-dir', job, ps=0)
-  assert reduced.ended() == [0, 0], reduced.text()
+  reduced = cluster(*flags, *ALL_REDUCE, '--job-dir', job)
+  result = reduced.succeeded()
   # Of GPUs TensorFlow itself tells in lines of its own.
   assert gpus.visible() or all(is_our_line(line) for _, line in reduced.log), reduced.text()
-  result = json.loads(reduced.results['chief 0'])
   assert (result['global_step'], result['subset'], result['examples']) == (3, 'eval', 70)
   assert json.loads(reduced.results['worker 0'])['steps'] == 3
   assert_close(servers.job_dir, job, 3)
@@ -110,7 +104,7 @@ def test_all_reduce_makes_the_updates_that_parameter_servers_make(cluster, tmp_p
 
 @long
 def test_sigterm_to_one_ends_all_reduce_after_the_same_step(cluster):
-  tasks = cluster(*FOREVER, *ALL_REDUCE, '--eval-every-steps', 10**6, ps=0)
+  tasks = cluster(*FOREVER, *ALL_REDUCE, '--eval-every-steps', 10**6)
   tasks.until(lambda: tasks.said('chief 0', 'images/s'))
   since = time.monotonic()
   tasks.processes['worker 0'].terminate()
@@ -128,7 +122,7 @@ def test_sigterm_to_one_ends_all_reduce_after_the_same_step(cluster):
 @pytest.mark.parametrize(('name', 'again'), [('worker 0', ()), ('chief 0', ['chief 0'])])
 def test_all_reduce_ends_when_one_is_gone_or_started_again_alone(cluster, name, again):
   """By a supervisor, before the other has noticed."""
-  tasks = cluster(*FOREVER, *ALL_REDUCE, '--start-timeout', 40, ps=0)
+  tasks = cluster(*FOREVER, *ALL_REDUCE, '--start-timeout', 40)
   tasks.until_step(10)
   tasks.kill(name)
   for each in again:
@@ -140,21 +134,16 @@ def test_all_reduce_ends_when_one_is_gone_or_started_again_alone(cluster, name, 
 
 
 @pytest.mark.parametrize(
-  ('flags', 'counts'),
-  [
-    (['--sync'], (2, 2)),
-    pytest.param(ALL_REDUCE, (1, 0), marks=long),
-  ],
+  ('flags', 'workers'),
+  [(['--sync'], 2), pytest.param(ALL_REDUCE, 1, marks=long)],
   ids=['sync', 'all-reduce'],
 )
-def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, counts, tmp_path):
+def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, workers, tmp_path):
   """Once in one run, and once in two."""
-  workers, ps = counts
   for job, ends in (('once', [30]), ('twice', [12, 30])):
     for end in ends:
       more = ['--job-dir', tmp_path / job, '--train-steps', end, '--eval-every-steps', 10**6]
-      tasks = cluster(*flags, '--deterministic', *more, workers=workers, ps=ps)
-      assert set(tasks.ended()) == {0}, tasks.text()
+      cluster(*flags, '--deterministic', *more, workers=workers, ps=2).succeeded()
   assert_equal(tmp_path / 'once', tmp_path / 'twice', 30)
 
 
@@ -169,7 +158,7 @@ def test_workers_of_a_killed_chief_repeat_its_lost_steps(cluster, tmp_path):
       tasks.until_step(50)
       tasks.kill('chief 0')
       tasks.start('chief 0')
-    assert set(tasks.ended()) == {0}, tasks.text()
+    tasks.succeeded()
   [resumed] = tasks.resumed()
   assert resumed in range(50, 300, 50)
   assert tasks.steps_said('worker 0', 'joining') == tasks.steps_said('worker 1', 'joining')
@@ -178,25 +167,20 @@ def test_workers_of_a_killed_chief_repeat_its_lost_steps(cluster, tmp_path):
 
 
 @long
-@pytest.mark.parametrize(
-  ('flags', 'ps'),
-  [(['--sync'], 2), pytest.param(ALL_REDUCE, 0)],
-  ids=['sync', 'all-reduce'],
-)
-def test_a_cluster_averages_the_weights_as_one_process_does(cluster, flags, ps):
-  tasks = cluster(*AVERAGED, *flags, ps=ps)
-  assert tasks.ended() == [0] * (2 + ps), tasks.text()
+@pytest.mark.parametrize('flags', [['--sync'], ALL_REDUCE], ids=['sync', 'all-reduce'])
+def test_a_cluster_averages_the_weights_as_one_process_does(cluster, flags):
+  tasks = cluster(*AVERAGED, *flags, ps=2)
+  tasks.succeeded()
   check_averages(tasks.job_dir)
 
 
 @pytest.mark.parametrize('flags', [['--sync'], ALL_REDUCE], ids=['sync', 'all-reduce'])
 def test_a_cluster_starts_from_another_jobs_weights(cluster, tmp_path, flags):
   trained = cluster('--train-steps', 2, '--sync', '--eval-every-steps', 10)
-  assert trained.ended() == [0, 0, 0], trained.text()
-  ps, job = int(flags != ALL_REDUCE), tmp_path / 'warm'
+  trained.succeeded()
+  job = tmp_path / 'warm'
   more = ['--warm-start-from', trained.job_dir, '--job-dir', job, '--train-steps', 1]
-  tasks = cluster(*more, *flags, '--learning-rate', 1e-30, '--eval-every-steps', 10, ps=ps)
-  assert tasks.ended() == [0] * (2 + ps), tasks.text()
+  cluster(*more, *flags, '--learning-rate', 1e-30, '--eval-every-steps', 10).succeeded()
   before, after = variables(trained.job_dir, 2), variables(job, 1)
   learned = [name for name in before if name.endswith('/kernel')]
   assert len(learned) > 7
@@ -222,25 +206,20 @@ class Noted(cifar10.Callback):
 """
 
 
-def test_own_parts_train_in_a_cluster_and_the_evaluator_calls_back(cluster, tmp_path, monkeypatch):
+def test_own_parts_train_in_a_cluster_and_an_evaluator_evaluates(cluster, tmp_path, monkeypatch):
+  """It calls back, and ends by itself."""
   (tmp_path / 'beside.py').write_text(OWN)
   monkeypatch.setenv('PYTHONPATH', str(tmp_path), prepend=':')
   flags = ['--callback', 'beside:Noted', '--source', 'beside:shards', '--examples-per-epoch', 96]
   flags += ['--eval-every-steps', 2, '--train-steps', 4, '--sync', '--num-cpu-towers', 2]
   tasks = cluster(*flags, network=['--network', 'outside_parts:net'], evaluator=True)
-  assert set(tasks.ended()) == {0}, tasks.text()
+  assert tasks.succeeded()['global_step'] == 4
+  result = json.loads(tasks.results['evaluator 0'])
+  assert (result['subset'], result['examples'], result['global_step']) == ('eval', 70, 4)
+  assert not tasks.said('chief 0', 'evaluated')
   assert np.abs(variables(tasks.job_dir, 4)['network/mean']).max() > 0
   with open(f'{tasks.job_dir}/noted', encoding='utf-8') as file:
     assert file.read().splitlines()[-2:] == ['validation 4', 'eval 4']
-
-
-def test_an_evaluator_evaluates_and_ends(cluster):
-  tasks = cluster('--train-steps', 20, '--eval-every-steps', 10, '--sync', evaluator=True)
-  assert tasks.ended() == [0, 0, 0, 0], tasks.text()
-  assert json.loads(tasks.results['chief 0'])['global_step'] == 20
-  result = json.loads(tasks.results['evaluator 0'])
-  assert (result['subset'], result['examples'], result['global_step']) == ('eval', 70, 20)
-  assert not tasks.said('chief 0', 'evaluated')
 
 
 @long
@@ -316,9 +295,7 @@ def test_an_asynchronous_chief_that_is_killed_for_good(cluster):
   assert tasks.said('worker 0', f'waiting for {chief}')
   [line] = tasks.said('worker 0', 'error: .*')
   assert re.search(f'waited 40 s: {chief} cannot be reached', line)
-  assert tasks.said('ps 0', f'error: nobody trains: waited 40 s: {chief} cannot be reached'), (
-    tasks.text()
-  )
+  assert tasks.said('ps 0', f'error: nobody trains: waited 40 s: {chief} cannot be reached')
 
 
 @pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
@@ -344,17 +321,13 @@ def test_sigterm(cluster, sync):
   assert tasks.step() >= step
 
 
-MANY = ['--train-steps', 10**6, '--eval-every-steps', 20]
-
-
 def check_ended(tasks, reason):
   """All tasks end by themselves with code 0 after one of them wants to, and the job knows why."""
   tasks.until(lambda: any(' ending: ' in line for _, line in list(tasks.log)))
-  assert tasks.ended() == [0] * len(tasks.processes), tasks.text()
+  result = tasks.succeeded()
   [end] = events(tasks.job_dir, 'end')
-  assert end['reason'] == reason
-  assert json.loads(tasks.results['chief 0'])['ended_by'] == reason
-  assert json.loads(tasks.results['chief 0'])['global_step'] < 10**6
+  assert end['reason'] == result['ended_by'] == reason
+  assert result['global_step'] < 10**6
 
 
 @pytest.mark.parametrize(
@@ -364,7 +337,7 @@ def check_ended(tasks, reason):
 )
 def test_orders_reach_every_task(cluster, flags):
   """A learning rate, and an end."""
-  tasks = cluster(*MANY, *flags, '--log-every', 0.5, workers=2, ps=0 if flags == ALL_REDUCE else 2)
+  tasks = cluster(*FOREVER, *flags, '--log-every', 0.5, workers=2, ps=2)
   tasks.until(lambda: all(tasks.said(f'worker {i}', 'images/s') for i in range(2)))
   tasks.order('learning_rate=0.025')
   workers = ('worker 0', 'worker 1')
@@ -379,7 +352,7 @@ def test_orders_reach_every_task(cluster, flags):
 @pytest.mark.parametrize('sync', [[], ['--sync']], ids=['async', 'sync'])
 def test_an_evaluator_ends_a_cluster(cluster, sync):
   """By the first evaluation, which any accuracy satisfies; then it makes the final one and ends."""
-  tasks = cluster(*MANY, *sync, '--stop-at-accuracy', 0, evaluator=True)
+  tasks = cluster(*FOREVER, *sync, '--stop-at-accuracy', 0, evaluator=True)
   check_ended(tasks, 'stop_at_accuracy')
   result = json.loads(tasks.results['evaluator 0'])
   # What it holds: asynchronous workers make steps between its naming and its save.
@@ -388,21 +361,21 @@ def test_an_evaluator_ends_a_cluster(cluster, sync):
   assert result['ended_by'] == 'stop_at_accuracy'
   assert os.path.exists(os.path.join(tasks.job_dir, 'best', 'best.json'))
   tasks.start()  # The job is over, and says so.
-  assert tasks.ended() == [0] * len(tasks.processes), tasks.text()
+  tasks.succeeded()
   assert tasks.said('chief 0', 'the job ended at step')
 
 
 @pytest.mark.parametrize(
-  ('missing', 'flags', 'ps'),
+  ('missing', 'flags'),
   [
-    ('worker 0', ['--sync'], 1),
-    pytest.param('ps 0', [], 1, marks=long),
-    pytest.param('chief 0', [], 1, marks=long),
-    pytest.param('worker 0', ALL_REDUCE, 0, marks=long),
+    ('worker 0', ['--sync']),
+    pytest.param('ps 0', [], marks=long),
+    pytest.param('chief 0', [], marks=long),
+    pytest.param('worker 0', ALL_REDUCE, marks=long),
   ],
 )
-def test_a_task_that_never_comes_up(cluster, missing, flags, ps):
-  tasks = cluster(*FOREVER, *flags, '--start-timeout', 18, ps=ps, starts=False)
+def test_a_task_that_never_comes_up(cluster, missing, flags):
+  tasks = cluster(*FOREVER, *flags, '--start-timeout', 18, starts=False)
   others = [name for name in tasks.names if name != missing]
   tasks.start(*others)
   assert tasks.ended() == [TaskLostError.code] * len(others), tasks.text()

@@ -1,6 +1,8 @@
-"""deploy/slurm.sh under a real Slurm, of nodes that are hosts of their own (tests/slurm.py).
+"""deploy/slurm.sh under a real Slurm, of nodes that are hosts of their own (tests/hosts.py).
 
-Two nodes of two tasks each: a chief and a parameter server, a worker and an evaluator.
+Two nodes of two tasks each: a chief and a parameter server, a worker and an evaluator. Each node
+has a slurmd; the controller has a host, too. The daemons see a configuration and an /etc/hosts of
+their own: nothing of the machine's is changed, but for the packages, which are installed.
 """
 
 import json
@@ -8,13 +10,18 @@ import os
 import re
 import shlex
 import stat
+import subprocess
 import sys
+import time
 
+import checkout
+import debian
+import hosts
 import numpy as np
 import pytest
-import slurm
 import tensorflow as tf
 from checkout import ROOT
+from outcome import until
 from recomputed import values
 
 from cifar10.job import checkpoints, metrics_log
@@ -24,36 +31,170 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hosts, pytest.mark.timeout(2400)]
 SMALL = ['--train-batch-size', 8, '--eval-batch-size', 64, '--num-layers', 8]
 SMALL += ['--batch-norm-decay', 0.9, '--learning-rate', 0.01, '--log-every', 1]
 FOREVER = ['--train-steps', 10**6, '--eval-every-steps', 10**5]
-TASKS = ['--nodes=2', '--ntasks-per-node=2']
+TASKS = ['--nodes=2', '--ntasks-per-node=2', '--time=30']
 START_SECONDS = 400  # For a job to start and make steps, where other programs slow this machine.
+PACKAGES = ('slurmctld', 'slurmd', 'slurm-client', 'munge')
+CONTROLLER = 'controller'
+OVER = ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT', 'NODE_FAIL', 'OUT_OF_MEMORY')
+# The controller gives up a node that is silent for 15 s.
+CONFIGURATION = """\
+ClusterName=test
+SlurmctldHost={controller}({address})
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool.%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+SlurmdTimeout=15
+ReturnToService=2
+SwitchType=switch/none
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+KillOnBadExit=1
+KillWait=30
+{nodes}PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+# Of each node more cores than there are, so that two jobs fit side by side.
+NODE = 'NodeName={name} NodeAddr={address} CPUs=8 RealMemory=8000 State=UNKNOWN\n'
+
+
+class Slurm:
+  """Its nodes and daemons. Leaving its context ends and removes all of them."""
+
+  def __init__(self, folder, nodes):
+    """`folder`: of configuration, states and logs; `nodes`: their names."""
+    self._folder, self._nodes = folder, nodes
+    self._network = hosts.Network([CONTROLLER, *nodes])
+    self._munged = None
+    folder.mkdir()
+    try:
+      self._configure()
+      self._start_munge()
+      for name, daemon in {CONTROLLER: 'slurmctld', **dict.fromkeys(nodes, 'slurmd')}.items():
+        words = [*self._in_host(name), f'exec {daemon} -D']
+        self._start(f'{name}.out', words, env=self._environment(), start_new_session=True)
+      self.until(lambda: self.states() == dict.fromkeys(nodes, 'idle'), 60)
+    except BaseException:
+      self.__exit__()
+      raise
+
+  def run(self, *command, **environment):
+    """Runs a Slurm command on the controller's host -> what it printed."""
+    words = [*self._in_host(CONTROLLER), 'exec ' + shlex.join(map(str, command))]
+    environment = {**self._environment(), **environment}
+    return checkout.run(*words, env=environment, must_succeed=True).stdout
+
+  def until(self, condition, timeout):
+    """Waits until it holds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+      assert time.monotonic() < deadline, self.run('squeue', '--all') + self.run('sinfo', '-Nl')
+      time.sleep(0.5)
+
+  def states(self):
+    """Each node's: 'idle', 'down' and so on."""
+    return dict(line.split() for line in self.run('sinfo', '-hN', '-o', '%N %T').splitlines())
+
+  def lose_power(self, node):
+    """Cuts the node's cable and kills all that runs there."""
+    self._network.cut(node)
+    hosts.kill_all(self._network.namespace(node))
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *exception):
+    self._network.remove()
+    if self._munged:
+      self._munged.kill()
+      self._munged.wait()
+
+  def _configure(self):
+    (self._folder / 'state').mkdir()
+    self._folder.chmod(0o755)
+    at = {name: self._network.address(name) for name in (CONTROLLER, *self._nodes)}
+    nodes = [NODE.format(name=name, address=at[name]) for name in self._nodes]
+    for name in self._nodes:
+      (self._folder / f'spool.{name}').mkdir()
+    text = CONFIGURATION.format(
+      controller=CONTROLLER,
+      address=at[CONTROLLER],
+      folder=self._folder,
+      nodes=''.join(nodes),
+    )
+    (self._folder / 'slurm.conf').write_text(text)
+    (self._folder / 'cgroup.conf').write_text('CgroupPlugin=cgroup/v1\n')
+    known = [f'{address} {name}\n' for name, address in at.items()]
+    (self._folder / 'hosts').write_text('127.0.0.1 localhost\n' + ''.join(known))
+
+  def _start_munge(self):
+    """The daemon by which Slurm's processes know each other, with a key of its own."""
+    key = self._folder / 'munge.key'
+    key.write_bytes(os.urandom(128))
+    key.chmod(0o400)
+    ends = {'socket': 'socket', 'key-file': 'key', 'pid-file': 'pid', 'log-file': 'log'}
+    ends['seed-file'] = 'seed'
+    options = [f'--{name}={self._folder}/munge.{end}' for name, end in ends.items()]
+    # --force: the folder is root's, and so may be open to others in the tests' temporary folder.
+    self._munged = self._start('munged.out', ['munged', '--foreground', '--force', *options])
+    until((self._folder / 'munge.socket').exists, 20)
+
+  def _start(self, log, words, **settings):
+    with open(self._folder / log, 'wb') as out:
+      streams = {'stdin': subprocess.DEVNULL, 'stdout': out, 'stderr': out}
+      return subprocess.Popen(words, **streams, **settings)
+
+  def _in_host(self, host):
+    """What runs a shell command on a host, under its name and with the hosts' names.
+
+    Not `ip netns exec`: it mounts another /sys, without the cgroups that slurmd looks for.
+    """
+    known = shlex.quote(f'{self._folder}/hosts')
+    prepare = f'mount --bind {known} /etc/hosts; hostname {host}; '
+    enter = ['nsenter', f'--net=/run/netns/{self._network.namespace(host)}', 'unshare', '-u', '-m']
+    return [*enter, 'sh', '-c', f'{prepare} eval "$1"', 'host']
+
+  def _environment(self):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith('SLURM')}
+    return {**kept, 'SLURM_CONF': f'{self._folder}/slurm.conf'}
 
 
 @pytest.fixture
 def cluster(tmp_path_factory):
   """A Slurm of three nodes."""
-  if reason := slurm.why_not():
+  daemons = ('slurmctld', 'slurmd', 'sbatch', 'munged')
+  if reason := hosts.why_not() or debian.why_missing(daemons, PACKAGES):
     pytest.skip(reason)
-  with slurm.Slurm(tmp_path_factory.mktemp('slurm') / 'slurm', ['n1', 'n2', 'n3']) as started:
+  with Slurm(tmp_path_factory.mktemp('slurm') / 'slurm', ['n1', 'n2', 'n3']) as started:
     yield started
 
 
 class Job:
   """A job of deploy/slurm.sh, and what it says and leaves."""
 
-  def __init__(
-    self, cluster, folder, data_dir, *flags, updates=('--sync',), options=(), held='', **variables
-  ):
-    """`held`: as tests/held_training.py has it; `variables`: of the script's environment."""
+  def __init__(self, cluster, folder, data_dir, *flags, held=''):
+    """`held`: as tests/held_training.py has it."""
     self.cluster, self.folder, self.log = cluster, folder / 'job', folder / 'log'
     folder.mkdir()
     python = folder / 'python'
     held_training = os.path.join(ROOT, 'tests', 'held_training.py')
     python.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, held_training])} "$@"\n')
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    options = [*TASKS, '--time=30', *options]
-    flags = [*SMALL, *updates, *flags]
-    variables = {'PYTHON': str(python), 'HELD': held, **variables}
-    self.id = cluster.submit(self.log, data_dir, self.folder, *flags, options=options, **variables)
+    variables = {'PYTHON': str(python), 'HELD': held}
+    command = ['sbatch', '--parsable', f'--output={self.log}', *TASKS, 'deploy/slurm.sh']
+    flags = [*SMALL, '--sync', *flags]
+    self.id = cluster.run(*command, data_dir, self.folder, *flags, **variables).strip()
 
   def text(self):
     """What its tasks and the script have said, of all its starts."""
@@ -61,14 +202,13 @@ class Job:
 
   def over(self, timeout):
     """Waits for its end -> its state, and how often it was started again."""
-    about = self.cluster.until_over(self.id, timeout)
-    return about['JobState'], int(about['Restarts'])
+    self.cluster.until(lambda: self.about()['JobState'] in OVER, timeout)
+    return self.about()['JobState'], int(self.about()['Restarts'])
 
   def about(self):
-    """What Slurm says of it; fails if it has failed."""
-    about = self.cluster.about(self.id)
-    assert about['JobState'] != 'FAILED', self.text()
-    return about
+    """What Slurm says of it."""
+    said = self.cluster.run('scontrol', 'show', 'job', self.id)
+    return dict(re.findall(r'(\S+?)=(\S*)', said))
 
   def limit(self, seconds):
     """Sets its time limit: to so many seconds from now, or up to a minute more."""
@@ -149,7 +289,7 @@ def test_a_node_loses_power(cluster, data_dir, tmp_path):
   job.until_step(10)
   cluster.lose_power('n1')
   assert job.over(400) == ('COMPLETED', 1), job.text()
-  assert 'n1' not in cluster.about(job.id)['NodeList']
+  assert 'n1' not in job.about()['NodeList']
   assert cluster.states()['n1'].startswith('down')
   assert 'resuming at step 1' in job.text()  # 10, or 15 if the chief could still save.
   assert job.result()['global_step'] == 40

@@ -61,8 +61,7 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
     control: the chief's control state, in this graph; a worker reads it with its token.
     monitor: ends the wait when this process is to stop.
     last_step: how many updates are made.
-    in_order: add all workers' gradients in their order, not as they arrive: floating-point sums
-      depend on it.
+    in_order: add gradients in the workers' order, on which floating-point sums depend.
     """
     self._optimizer = optimizer
     self._cluster = cluster

@@ -47,10 +47,7 @@ class Placement(NamedTuple):
 
 
 def _no_predictor() -> Callable[[np.ndarray], np.ndarray]:
-  raise InputError(
-    'run.predictor() is for the process that trains; elsewhere there is '
-    'cifar10.load(job_dir, checkpoint=evaluation.checkpoint)'
-  )
+  raise InputError('run.predictor() is of the process that trains; elsewhere use cifar10.load')
 
 
 @dataclasses.dataclass
