@@ -10,8 +10,8 @@ import json
 import sys
 
 import tensorflow as tf
+from tensorflow import keras
 
-keras = tf.keras
 exports, data_dir, out = sys.argv[1:]
 
 

@@ -38,7 +38,6 @@ _NOT_SHOWN = re.compile('loss$|(tower|replica)_[1-9]')
 _MOST_CLASSES = 200  # Of a matrix's picture with words: one of more would have gigabytes.
 _MARGIN = 3  # Pixels around each text: TensorBoard shrinks wide pictures.
 _DARKEST = (8, 48, 107)  # Blue, the colour of a cell that has all examples of its row.
-_DARK = 144  # Of red: on darker cells digits are white, from 45 % of the row on.
 
 
 class Metrics(Callback):
@@ -109,14 +108,13 @@ class Metrics(Callback):
     result = {key: value for key, value in evaluation.result.items() if key != 'global_step'}
     if run.hparams.tta != 'none':
       result |= {'tta': run.hparams.tta, 'tta_below': run.hparams.tta_below}
-    matrix = evaluation.confusion_matrix
     same = {'event': 'evaluate', 'step': step, 'subset': split}
     recorded = [each for each in metrics_log.read(run.job_dir) if same.items() <= each.items()]
     # A process that was killed after an evaluation, before its next save, repeats the evaluation; a
     # finished job's command makes the last one again, perhaps with other options.
     if not recorded or not (evaluation.on_the_way or result.items() <= recorded[-1].items()):
-      self._write('evaluate', step, **result, confusion_matrix=matrix)
-    picture = confusion_picture(np.array(matrix), run.data.classes)
+      self._write('evaluate', step, **result, confusion_matrix=evaluation.confusion_matrix)
+    picture = confusion_picture(np.array(evaluation.confusion_matrix), run.data.classes)
     image = tf.compat.v1.Summary.Image(
       height=picture.height, width=picture.width, colorspace=3, encoded_image_string=to_png(picture)
     )
@@ -180,7 +178,7 @@ def confusion_picture(matrix: np.ndarray, classes: Sequence[str]) -> Image.Image
     pen.text((left + middle, cell / 2), str(label), 'black', font, 'mm')
   for (row, column), times in np.ndenumerate(matrix):
     center = left + cell * (column + 0.5), cell * (row + 1.5)
-    ink = 'white' if shades[row, column, 0] <= _DARK else 'black' if times else 'gray'
+    ink = 'white' if shares[row, column] > 0.45 else 'black' if times else 'gray'
     pen.text(center, str(times), ink, font, 'mm')
   return picture
 

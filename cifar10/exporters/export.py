@@ -102,10 +102,7 @@ def _accuracies(
 
 
 def write_onnx(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
-  """Writes a file from `images` uint8 [n, 32, 32, 3] to classes, probabilities, features.
-
-  `network` is in float32, and `made_from`, what it was made from, becomes metadata.
-  """
+  """Writes a file in float32, `images` uint8 [n, 32, 32, 3] -> classes, probabilities, features."""
   try:
     import onnx  # noqa: PLC0415 - an extra
     from tf2onnx import convert  # noqa: PLC0415
@@ -168,8 +165,7 @@ def write_saved_model(path: str, network: Frozen, made_from: Mapping[str, Any]) 
     tf.saved_model.save(module, path, signatures)
   extra = os.path.join(path, 'assets.extra')  # TensorFlow's name of it.
   os.makedirs(extra)
-  with open(os.path.join(extra, 'made_from.json'), 'w', encoding='utf-8') as file:
-    file.write(files.json_text(made_from, indent=2) + '\n')
+  files.write_text(f'{extra}/made_from.json', files.json_text(made_from, indent=2) + '\n')
 
 
 _WRITERS = {'saved_model': write_saved_model, 'onnx': write_onnx, 'keras': keras_file.write}

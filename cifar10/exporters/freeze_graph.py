@@ -80,10 +80,7 @@ def freeze(
 
 
 def fold_batch_norms(graph: tf.compat.v1.GraphDef) -> None:
-  """Folds each batch norm of a graph that follows a convolution; variables are constants already.
-
-  Kernels are multiplied in float32, and rounded once for convolutions in bfloat16.
-  """
+  """Folds each batch norm that follows a convolution, in a graph whose variables are constants."""
   nodes = {node.name: node for node in graph.node}
   users = collections.Counter(_source(name) for node in graph.node for name in node.input)
   # If the graph holds a network twice, both use the same kernel node.
@@ -105,7 +102,7 @@ def fold_batch_norms(graph: tf.compat.v1.GraphDef) -> None:
     factor = scale / np.sqrt(variance + norm.attr['epsilon'].f)
     if is_pooled and (factor <= 0).any():
       continue
-    kernel = (kernel * factor).astype(np.float32)
+    kernel = (kernel * factor).astype(np.float32)  # Rounded once, also for bfloat16.
     dtype = norm.attr['T'].type
     key = kernel.tobytes(), kernel.shape, dtype
     if key not in shared:

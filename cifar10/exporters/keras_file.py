@@ -138,8 +138,7 @@ def _model(network: Frozen) -> keras.Model:
 def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   """Writes a model from `images` uint8 [n, 32, 32, 3] to probabilities.
 
-  Keras's metadata.json in the file has what it was made from. Raises InputError for what Keras's
-  layers cannot express.
+  Raises InputError for what Keras's layers cannot express.
   """
   family, tta = network.hparams.family, network.hparams.tta
   if type(family) not in NETWORKS:

@@ -99,10 +99,7 @@ def read(path: str) -> Image:
 
 
 def files_of(path: str) -> list[str]:
-  """Returns the sorted files in and below a folder, without hidden ones; else the name itself.
-
-  A name of nothing fails when it is read. Folders behind links are not followed.
-  """
+  """Returns the sorted files in and below a folder, without hidden ones; else the name itself."""
   found = []
   for folder, folders, names in os.walk(path):
     folders[:] = sorted(each for each in folders if not each.startswith('.'))

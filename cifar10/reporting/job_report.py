@@ -56,11 +56,6 @@ class History(NamedTuple):
     """The training time of all runs together; None if it was not recorded."""
     return max((event['seconds'] for event in self.events if event.get('seconds')), default=None)
 
-  @property
-  def splits(self) -> list[str]:
-    """The evaluated splits in the order of their first evaluations."""
-    return list(dict.fromkeys(event['subset'] for event in self.of('evaluate')))
-
   def curve(self, name: str, split: str | None = None) -> list[tuple[int, float]]:
     """Returns (step, number) of the evaluations of a split; without one, of the training."""
     events = self.of('evaluate' if split else 'train')
@@ -205,7 +200,7 @@ def _evaluated(run: job_run.Run, split: str) -> tuple[Evaluation, list[Mistake]]
   classes, count = run.data.classes, len(labels)
   matrix = tf.math.confusion_matrix(labels, predicted, len(classes), dtype=tf.int64).numpy()
   in_top5 = int(tf.reduce_sum(tf.cast(tf.math.in_top_k(labels, probabilities, _TOP), tf.int32)))
-  bins = calibration(probabilities.max(1), predicted == labels)
+  bins, error = calibration(probabilities.max(1), predicted == labels)
   found = Evaluation(
     subset=split,
     checkpoint=checkpoint,
@@ -218,7 +213,7 @@ def _evaluated(run: job_run.Run, split: str) -> tuple[Evaluation, list[Mistake]]
     confusion_matrix=matrix.tolist(),
     classes=by_class(matrix, classes),
     calibration=bins,
-    calibration_error=calibration_error(bins),
+    calibration_error=error,
   )
   mistakes, wrong = [], np.flatnonzero(labels != predicted)
   worst_first = wrong[np.argsort(probabilities[wrong, labels[wrong]], kind='stable')]
@@ -241,12 +236,9 @@ def wilson(successes: int, trials: int) -> Interval:
 
 
 def cross_entropy(labels: np.ndarray, probabilities: np.ndarray) -> Interval:
-  """Returns the mean cross-entropy in nats with its normal interval.
-
-  A probability of 0 counts as the smallest float32 number.
-  """
+  """Returns the mean cross-entropy in nats with its normal interval."""
   of_label = probabilities[np.arange(len(labels)), labels].astype(np.float64)
-  each = -np.log(np.maximum(of_label, np.finfo(np.float32).smallest_subnormal))
+  each = -np.log(np.maximum(of_label, np.finfo(np.float32).smallest_subnormal))  # Of 0, too.
   deviation = np.std(each, ddof=1) if len(each) > 1 else 0
   mean, half = float(np.mean(each)), float(_Z * deviation / math.sqrt(len(each)))
   return Interval(mean, mean - half, mean + half)
@@ -261,18 +253,14 @@ def by_class(matrix: np.ndarray, classes: Sequence[str]) -> dict[str, ClassResul
   return results
 
 
-def calibration(confidences: np.ndarray, is_right: np.ndarray) -> list[Bin]:
-  """Sorts answers by confidence into bins of equal width; returns those that have answers.
+def calibration(confidences: np.ndarray, is_right: np.ndarray) -> tuple[list[Bin], float]:
+  """Sorts answers by confidence, float [n], into bins of equal width; `is_right`: bool [n].
 
-  Of answers with 80 % confidence 80 % should be right. `confidences` are the probabilities of the
-  predicted classes: float [n]; `is_right`: bool [n].
+  Returns the bins that have answers, and the mean distance from confidence to accuracy, weighted by
+  answers: of those with 80 % confidence 80 % should be right.
   """
   upper = np.clip(np.ceil(np.nan_to_num(confidences) * _BINS), 1, _BINS)
-  bins = [(confidences[upper == bound], is_right[upper == bound]) for bound in np.unique(upper)]
-  return [(len(right), float(given.mean()), float(right.mean())) for given, right in bins]
-
-
-def calibration_error(bins: Sequence[Bin]) -> float:
-  """Returns the mean distance from confidence to accuracy, weighted by answers."""
+  found = [(confidences[upper == bound], is_right[upper == bound]) for bound in np.unique(upper)]
+  bins = [(len(right), float(given.mean()), float(right.mean())) for given, right in found]
   distances = sum(count * abs(accuracy - confidence) for count, confidence, accuracy in bins)
-  return distances / sum(count for count, _, _ in bins)
+  return bins, distances / len(confidences)

@@ -1,8 +1,7 @@
 """The report as one HTML page that needs no other file, network or script.
 
-Its charts are SVG, each with a text alternative. They take colours and fonts from the page around
-them (paper, screen, dark mode), and hold no text of the user, only fixed words, letters, numbers:
-matplotlib would read `$` as mathematics.
+Its charts are SVG, each with a text alternative. They take colours and fonts from the page (paper,
+screen, dark mode), and hold no text of the user, in which matplotlib would read `$` as mathematics.
 """
 
 import base64
@@ -66,7 +65,8 @@ def _curves(jobs: Sequence[JobReport]) -> Iterator[_Chart]:
   for name in _DRAWN:
     curves = {}
     for job in jobs:
-      drawn = [None, *job.history.splits]  # None: the training.
+      evaluated = dict.fromkeys(event['subset'] for event in job.history.of('evaluate'))
+      drawn = [None, *evaluated]  # None: the training.
       if len(jobs) > 1:  # The split evaluated first: validation, if the job has that.
         drawn = drawn[:2][-1:] if name == 'accuracy' else [None]
       for split in drawn:

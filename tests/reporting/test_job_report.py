@@ -14,11 +14,7 @@ from cifar10.reporting.job_report import History
 
 @pytest.mark.parametrize(
   ('successes', 'trials', 'low', 'high'),
-  [
-    (81, 263, 0.2553, 0.3662),
-    (0, 20, 0.0, 0.1611),
-    (20, 20, 1 - 0.1611, 1.0),
-  ],
+  [(81, 263, 0.2553, 0.3662), (0, 20, 0.0, 0.1611), (20, 20, 1 - 0.1611, 1.0)],
 )
 def test_wilson_is_the_published_interval(successes, trials, low, high):
   """Newcombe 1998, table I, method 3; the last is the third from the other side."""
@@ -48,13 +44,14 @@ def test_classes_are_rows_of_the_confusion_matrix():
 
 def test_calibration_error_by_hand():
   """Bins of 1/15: 0.96 and 0.98 are in (14/15, 1], 0.62 in (9/15, 10/15]."""
-  found = job_report.calibration(np.array([0.96, 0.98, 0.62, 0.61]), np.array([1, 0, 1, 1], bool))
+  confidences, is_right = np.array([0.96, 0.98, 0.62, 0.61]), np.array([1, 0, 1, 1], bool)
+  found, error = job_report.calibration(confidences, is_right)
   assert found == [(2, pytest.approx(0.615), 1.0), (2, pytest.approx(0.97), 0.5)]
-  assert job_report.calibration_error(found) == pytest.approx((2 * 0.47 + 2 * 0.385) / 4)
-  ends = job_report.calibration(np.array([1 / 15, 0.0, 1.0]), np.array([True, True, True]))
+  assert error == pytest.approx((2 * 0.47 + 2 * 0.385) / 4)
+  ends, _ = job_report.calibration(np.array([1 / 15, 0.0, 1.0]), np.array([True, True, True]))
   assert [answers for answers, _, _ in ends] == [2, 1]  # A bin holds its upper end.
-  bins = job_report.calibration(np.full(3, np.nan), np.array([True, False, False]))
-  assert math.isnan(job_report.calibration_error(bins))
+  _, unknown = job_report.calibration(np.full(3, np.nan), np.array([True, False, False]))
+  assert math.isnan(unknown)
 
 
 def test_mistakes_are_of_the_images_that_they_show(make_job, data_dir, run_here):
@@ -80,15 +77,10 @@ def test_a_history_is_curves_and_moments(make_job):
   assert found.curve('accuracy') == [(2, 0.1), (4, 0.2), (6, 0.3), (8, 0.4)]
   assert found.curve('accuracy', 'validation') == [(4, 0.25), (8, 0.5)]
   assert found.curve('accuracy', 'eval') == []
-  assert found.splits == ['validation']
   assert (found.last_step, found.seconds, found.restarts) == (8, 80, [4])
   moments = list(found.moments())
-  assert [(step, what) for _, step, what, _ in moments] == [
-    (0, 'started'),
-    (4, 'went on'),
-    (5, 'control: learning_rate=0.05'),
-    (8, 'ended (train_steps)'),
-  ]
+  ended = [(5, 'control: learning_rate=0.05'), (8, 'ended (train_steps)')]
+  assert [each[1:3] for each in moments] == [(0, 'started'), (4, 'went on'), *ended]
   assert moments[0][0] == '2027-01-15 08:00:00'  # 1.8e9 seconds
   assert moments[1][3] == '1 steps were made again'
 
