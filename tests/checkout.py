@@ -17,11 +17,8 @@ def read(path):
 
 def modules():
   """The path of every module of the program, by its dotted name."""
-  paths = (
-    path
-    for pattern in ('*.py', 'cifar10/**/*.py')
-    for path in sorted(glob.glob(pattern, root_dir=ROOT, recursive=True))
-  )
+  inside = glob.glob('cifar10/**/*.py', root_dir=ROOT, recursive=True)
+  paths = [*sorted(glob.glob('*.py', root_dir=ROOT)), *sorted(inside)]
   return {path[:-3].replace(os.sep, '.').removesuffix('.__init__'): path for path in paths}
 
 

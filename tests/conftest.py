@@ -4,7 +4,6 @@ import contextlib
 import io
 import logging
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -35,7 +34,6 @@ from cifar10.core.logs import log  # noqa: E402
 from cifar10.data import manifest, records  # noqa: E402
 from cifar10.data.build import synthetic  # noqa: E402
 
-CHROMIUMS = ('chromium', 'google-chrome', 'chromium-browser')
 COUNTS = {'train': 256, 'validation': 64, 'eval': 70}
 
 
@@ -62,15 +60,13 @@ def plain_log():
 def data_dir(tmp_path_factory):
   """Record files of synthetic images with their manifest."""
   folder = str(tmp_path_factory.mktemp('data'))
-  rng = np.random.default_rng(0)
+  rng, splits = np.random.default_rng(0), {}
   for split, count in COUNTS.items():
     labels = np.arange(count) % manifest.CIFAR10.num_classes
     images = synthetic.synthetic_images(labels, rng)
-    records.write_records(manifest.record_path(folder, split), images, labels)
-  splits = {
-    name: manifest.entry(manifest.record_path(folder, name), count)
-    for name, count in COUNTS.items()
-  }
+    path = manifest.record_path(folder, split)
+    records.write_records(path, images, labels)
+    splits[split] = manifest.entry(path, count)
   manifest.write_manifest(folder, {'source': 'synthetic', 'subsets': splits})
   return folder
 
@@ -147,11 +143,11 @@ def _exit_code(command, flags, monkeypatch):
 @pytest.fixture
 def hears_ctrl_c():
   """A shell starts what runs in its background with Ctrl-C ignored, and `nohup` with SIGHUP."""
-  before = signal.signal(signal.SIGINT, signal.default_int_handler)
-  hangup_before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+  handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+  before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
   yield
-  signal.signal(signal.SIGINT, before)
-  signal.signal(signal.SIGHUP, hangup_before)
+  for number, handler in before.items():
+    signal.signal(number, handler)
 
 
 @pytest.fixture(scope='session')
@@ -159,46 +155,20 @@ def start_main():
   """Starts cifar10_main.py in a process of its own -> a context of Popen."""
 
   def start(*flags):
-    process = subprocess.Popen(
-      [sys.executable, f'{checkout.ROOT}/cifar10_main.py', *map(str, flags)],
-      stderr=subprocess.PIPE,
-      stdout=subprocess.DEVNULL,
-      text=True,
-    )
-    return outcome.followed(process)
+    words = [sys.executable, f'{checkout.ROOT}/cifar10_main.py', *map(str, flags)]
+    streams = {'stderr': subprocess.PIPE, 'stdout': subprocess.DEVNULL, 'text': True}
+    return outcome.followed(subprocess.Popen(words, **streams))
 
   return start
-
-
-@pytest.fixture(scope='session')
-def serve_tensorboard():
-  """A context that runs the real server on a free port -> its address."""
-
-  @contextlib.contextmanager
-  def serve(*flags, cwd=None):
-    command = [sys.executable, '-m', 'tensorboard.main', *flags, '--port', '0']
-    with subprocess.Popen(
-      [*command, '--host', '127.0.0.1', '--load_fast=false'],
-      cwd=cwd,
-      stderr=subprocess.PIPE,
-      stdout=subprocess.DEVNULL,
-      text=True,
-    ) as process:
-      try:
-        found = (re.search(r'http://127\.0\.0\.1:\d+/', line) for line in process.stderr)
-        yield next(match for match in found if match).group()
-      finally:
-        process.kill()  # Not SIGTERM: a TensorBoard that is reading files can ignore it for good.
-
-  return serve
 
 
 @pytest.fixture(scope='module')
 def browser():
   """The Chromium of this machine, without a screen."""
-  found = [path for path in map(shutil.which, CHROMIUMS) if path]
+  names = ('chromium', 'google-chrome', 'chromium-browser')
+  found = list(filter(None, map(shutil.which, names)))
   if not found:
-    pytest.skip(f'none of {", ".join(CHROMIUMS)} is installed')
+    pytest.skip(f'none of {", ".join(names)} is installed')
   playwright = pytest.importorskip('playwright.sync_api')
   with playwright.sync_playwright() as started:
     # In a container there is no user whom the sandbox could protect, and it does not start.

@@ -10,8 +10,10 @@ last line of JSON, and goes on where it was stopped. It takes hours on two cores
 
 import argparse
 import ast
+import itertools
 import json
 import os
+import pathlib
 import random
 import signal
 import subprocess
@@ -38,9 +40,7 @@ SECONDS = 1800  # After which a mutant that hangs the tests is noticed.
 def sites(path):
   """(path, first byte, last byte, what to write there) of each possible mistake in a file."""
   text = checkout.read(path).encode()
-  starts = [0]
-  for line in text.splitlines(keepends=True):
-    starts.append(starts[-1] + len(line))
+  starts = [0, *itertools.accumulate(map(len, text.splitlines(keepends=True)))]
 
   def span(node):
     end = starts[node.end_lineno - 1] + node.end_col_offset
@@ -105,21 +105,19 @@ def main():
     checkout.run('git', 'worktree', 'add', '--detach', root, commit, must_succeed=True)
   kept = f'{root}-{flags.seed}.jsonl'
   checkout.ROOT = root
-  done = []
-  if os.path.exists(kept):
-    with open(kept, encoding='utf-8') as file:
-      done = [json.loads(line) for line in file]
+  with open(kept, 'a+', encoding='utf-8') as file:
+    file.seek(0)
+    done = [json.loads(line) for line in file]
   for path, first, last, wrong in drawn(flags.count, flags.seed)[len(done) :]:
-    whole = checkout.read(path).encode()
+    changed = pathlib.Path(root, path)
+    whole = changed.read_bytes()
     line = whole[:first].count(b'\n') + 1
     row = {'place': f'{path}:{line}', 'was': whole[first:last].decode(), 'is': wrong}
-    with open(f'{root}/{path}', 'wb') as file:
-      file.write(whole[:first] + wrong.encode() + whole[last:])
+    changed.write_bytes(whole[:first] + wrong.encode() + whole[last:])
     try:
       row['noticed'] = noticed(root)
     finally:
-      with open(f'{root}/{path}', 'wb') as file:
-        file.write(whole)
+      changed.write_bytes(whole)
     done.append(row)
     with open(kept, 'a', encoding='utf-8') as file:
       file.write(json.dumps(row) + '\n')

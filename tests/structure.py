@@ -36,20 +36,17 @@ LIMITS = {
 }
 # The packages that an installation may lack: each is imported within one function.
 OPTIONAL = {'jinja2', 'matplotlib', 'onnx', 'tensorflow_io', 'tf2onnx'}
-# The folders of cifar10/, the highest first: imports go down. What lies beside them is above all.
+# The folders of cifar10/, the lowest first: imports go down. What lies beside them is above all.
 FLOORS = (
-  'reporting exporters training callbacks job cluster networks model_base ops data options core'
+  'core options data ops model_base networks cluster job callbacks training exporters reporting'
 )
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 COMMANDS = {'cifar10_main', 'cifar10.local_cluster', 'cifar10.checkpoint', 'cifar10.control'}
 COMMANDS |= {'cifar10.report', 'generate_cifar10_tfrecords'}
 # The generator's file has what the Python call makes records with, too.
 FROM_COMMANDS = {('cifar10.api', 'generate_cifar10_tfrecords')}
-# Where a module is imported by its name as a string, and whose name it is.
-BY_NAME = {
-  'cifar10': 'the names of the package, loaded when first used',
-  'cifar10.core.user_code': "a user's own: networks, sources, callbacks",
-  'estimator_again': "TensorFlow's, which may be gone",
-}
+# Where a module is imported by a string: the package's when first used, users' own, TensorFlow's.
+BY_NAME = {'cifar10', 'cifar10.core.user_code', 'estimator_again'}
 
 
 def tracked(pattern):
@@ -98,16 +95,14 @@ def circle():
 
 
 def floor(module):
-  """Counted from the ground."""
-  floors = FLOORS.split()[::-1]
-  name = module.removeprefix('cifar10.').partition('.')[0]
+  floors, name = FLOORS.split(), module.removeprefix('cifar10.').partition('.')[0]
   return floors.index(name) if name in floors else len(floors)
 
 
 def late_imports(tree):
   """(function, what it imports) of each import within a function."""
   for function in ast.walk(tree):
-    if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+    if isinstance(function, FUNCTION):
       for node in ast.walk(function):
         if isinstance(node, ast.Import | ast.ImportFrom):
           yield function.name, getattr(node, 'module', None) or node.names[0].name
@@ -140,12 +135,8 @@ def broken_imports():
 def counts():
   files = kinds()
   program = files['program']
-  functions = [
-    node
-    for tree in TREES.values()
-    for node in ast.walk(tree)
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-  ]
+  nodes = [node for tree in TREES.values() for node in ast.walk(tree)]
+  functions = [node for node in nodes if isinstance(node, FUNCTION)]
   lines = [line for path in program for line in checkout.read(path).splitlines()]
   code = [line.partition('#')[0] for line in lines]
   return {
@@ -166,17 +157,18 @@ def counts():
 
 def tree():
   """The files of the program and what each says of itself, as docs/architecture.md shows them."""
-  lines, folders = [], set()
-  for path in sorted(kinds()['program'], key=lambda path: ('/' in path, path)):
+  lines, folders = [], {''}
+  paths = [path for path in kinds()['program'] if not path.startswith(('deploy/', 'docs/'))]
+  for path in sorted(paths, key=lambda path: ('/' in path, path)):
     folder, _, name = path.rpartition('/')
     indent = '  ' * path.count('/')
-    if folder and folder not in folders:
+    if folder not in folders:
       folders.add(folder)
-      lines.append(f'{indent[2:]}{folder.rpartition("/")[2]}/')
+      lines.append(f'{indent[2:]}{folder.rpartition("/")[2]}/\n')
     said = (ast.get_docstring(ast.parse(checkout.read(path))) or '').partition('\n')[0]
-    if name != '__init__.py' and not path.startswith(('deploy/', 'docs/')):
-      lines.append(f'{indent + name:32}{said.rstrip(".:")}'.rstrip())
-  return '\n'.join(line for line in lines if line not in ('deploy/', 'docs/')) + '\n'
+    if name != '__init__.py':
+      lines.append(f'{indent + name:32}{said.rstrip(".:")}'.rstrip() + '\n')
+  return ''.join(lines)
 
 
 def documented(text):
@@ -187,9 +179,8 @@ def documented(text):
 
 def main():
   if sys.argv[1:] == ['--write']:
-    page = os.path.join(checkout.ROOT, PAGE)
     text = documented(checkout.read(PAGE))
-    with open(page, 'w', encoding='utf-8') as file:
+    with open(os.path.join(checkout.ROOT, PAGE), 'w', encoding='utf-8') as file:
       file.write(text)
   found = counts()
   for name, count in found.items():

@@ -9,7 +9,6 @@ benchmarks/results/support.json, from which benchmarks/report.py makes the table
 """
 
 import argparse
-import concurrent.futures
 import json
 import os
 import shutil
@@ -42,12 +41,9 @@ def main():
     forms.setdefault(present[-1] if version == 'newest' else version, form)
   outcomes = {version: {'outcome': NOT_TESTED} for version in forms}
   tested = [version for version in forms if version in present]
-  with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:  # Beside the tests.
-    installed = {version: pool.submit(make, version, 'install', True) for version in tested}
-    for version in tested:
-      installed[version].result()
-      outcomes[version] = test(version, forms[version])
-      print(f'Python {version}: {outcomes[version]}', file=sys.stderr, flush=True)
+  for version in tested:
+    outcomes[version] = test(version, forms[version])
+    print(f'Python {version}: {outcomes[version]}', file=sys.stderr, flush=True)
   if len(tested) > 1:
     outcomes['across'] = test_across(tested[0], tested[-1])
   if flags.write:
@@ -66,18 +62,13 @@ def is_present(version):
 
 
 def python_of(version):
-  return os.path.join(ROOT, f'.venv-{version}', 'bin', 'python')
-
-
-def make(version, target, must_succeed=False):
-  """`make` with this Python in its own environment -> the exit code."""
-  words = ['make', f'VENV=.venv-{version}', f'PYTHON=python{version}', target]
-  return subprocess.run(words, cwd=ROOT, stdout=sys.stderr, check=must_succeed).returncode
+  return f'{ROOT}/.venv-{version}/bin/python'
 
 
 def test(version, form):
-  """Tests one -> its TensorFlow, its outcome."""
-  code = make(version, f'test-{form}')
+  """Tests one in its own environment, which `make` makes -> its TensorFlow, its outcome."""
+  words = ['make', f'VENV=.venv-{version}', f'PYTHON=python{version}', f'test-{form}']
+  code = subprocess.run(words, cwd=ROOT, stdout=sys.stderr, check=False).returncode
   ask = 'from importlib.metadata import version; print(version("tensorflow"))'
   asked = run(python_of(version), '-c', ask, must_succeed=True)
   outcome = f'failed (code {code}): {FORMS[form]}' if code else f'passed: {FORMS[form]}'

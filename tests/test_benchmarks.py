@@ -86,8 +86,7 @@ def test_the_foremost_training_of_a_recipe_has_the_most_runs():
 def test_a_records_command_can_be_run_again(monkeypatch):
   parser = argparse.ArgumentParser()
   parser.add_argument('--shapes', default=[])
-  flags = parser.parse_args([])
-  flags.shapes = ['resnet-20:32', 'wrn-16-4:128']
+  flags = argparse.Namespace(shapes=['resnet-20:32', 'wrn-16-4:128'])
   monkeypatch.setattr(sys, 'argv', ['/somewhere/benchmarks/shapes.py'])
   monkeypatch.setenv('ONEDNN_MAX_CPU_ISA', 'AVX2')
   assert commands.command_line(parser, flags) == (
@@ -146,15 +145,6 @@ def steps(seconds, path):
   return [sys.executable, '-c', STEPS, seconds, path]
 
 
-def is_alive(pid):
-  """Whether a process is there and not a zombie, for which a container's init may not wait."""
-  try:
-    with open(f'/proc/{pid}/stat') as file:
-      return file.read().rpartition(')')[2].split()[0] != 'Z'
-  except (FileNotFoundError, ProcessLookupError):
-    return False
-
-
 def noted(path):
   """The process and when its steps ended."""
   pid, *moments = path.read_text().split()
@@ -166,16 +156,15 @@ def test_processes_take_turns_and_none_remains(tmp_path):
   both = {'fast': steps(0.01, paths['fast']), 'slow': steps(0.02, paths['slow'])}
   rates = turns.steps_per_second(both, turns=3, seconds=0.3, warm_up=2)
   assert {name: len(values) for name, values in rates.items()} == {'fast': 3, 'slow': 3}
-  # A sleep never ends early.
-  assert all(0 < rate <= 100 for rate in rates['fast'])
-  assert all(0 < rate <= 50 for rate in rates['slow'])
+  assert 0 < max(rates['fast']) <= 100  # A sleep never ends early.
+  assert 0 < max(rates['slow']) <= 50
   # The order is fast slow (starts), fast slow, slow fast, fast slow: whose step ended changes five
   # times, and twice more for each end of a turn where a step ends in that moment.
   ended = sorted((moment, name) for name, path in paths.items() for moment in noted(path)[1])
   changes = sum(before[1] != after[1] for before, after in itertools.pairwise(ended))
   assert 5 <= changes <= 5 + 2 * 8
   assert len(ended) > 2 * changes
-  assert not any(is_alive(noted(path)[0]) for path in paths.values())
+  assert not any(os.path.exists(f'/proc/{noted(path)[0]}') for path in paths.values())
 
 
 def test_a_process_that_ends_is_told_and_the_others_end_too(tmp_path):
@@ -183,4 +172,4 @@ def test_a_process_that_ends_is_told_and_the_others_end_too(tmp_path):
   both = {'first': steps(0.01, path), 'second': [sys.executable, '-c', 'exit(3)']}
   with pytest.raises(errors.InputError, match=r'exit\(3\) ended with exit code 3'):
     turns.steps_per_second(both, turns=1, seconds=0.1, warm_up=1)
-  assert not is_alive(noted(path)[0])
+  assert not os.path.exists(f'/proc/{noted(path)[0]}')

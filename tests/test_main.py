@@ -102,6 +102,8 @@ REFUSED = """
 --data-format channels_first
 --train-epochs 2e9
 --profile-steps 7:5
+--profile-steps 5
+--train-steps 200 --profile-steps 1:101
 --lr-values 1,0.1 -> 2 values and its boundaries are 3
 --lr-values 1,0.1 --lr-boundaries-epochs -1 -> must rise from above 0
 --lr-triangle 0.2,1.5,0

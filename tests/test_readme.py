@@ -42,16 +42,15 @@ def documents():
 
 
 def commands(texts):
-  """The lines of all `sh` blocks in order, without comments; what stands there twice, once."""
+  """The lines of all `sh` blocks in order, without comments; what stands there twice, once.
+
+  What needs the package installed test_commands.py runs.
+  """
   blocks = re.findall(r'```sh\n(.*?)```', '\n'.join(texts), re.S)
   lines = '\n'.join(blocks).replace('\\\n', ' ').splitlines()
   found = (tuple(shlex.split(line, comments=True)) for line in lines)
-  return [list(words) for words in dict.fromkeys(found) if words and not is_of_package(words)]
-
-
-def is_of_package(words):
-  """Whether test_commands.py runs it, which installs the package."""
-  return words[0] in ('pip', 'eval') or words[0].startswith('cifar10-')
+  once = [list(words) for words in dict.fromkeys(found) if words]
+  return [words for words in once if not re.match('pip$|eval$|cifar10-', words[0])]
 
 
 def small(words):
@@ -73,29 +72,22 @@ def small(words):
 
 def free_ports(words):
   """The command with ports that nothing else uses; the same ones for the same ones."""
-  return [
-    re.sub(r'localhost:(\d+)', lambda match: f'localhost:{free_port(match[1])}', w) for w in words
-  ]
+  return [re.sub(r'(?<=localhost:)\d+', lambda match: free_port(match[0]), each) for each in words]
 
 
 @functools.cache
 def free_port(instead_of):
   with socket.create_server(('localhost', 0)) as server:
-    return server.getsockname()[1]
+    return str(server.getsockname()[1])
 
 
 def start(words, cwd):
   """The process of a command line: assignments first, `&` perhaps last."""
   assigned = dict(itertools.takewhile(lambda pair: len(pair) > 1, (w.split('=', 1) for w in words)))
-  command = [word for word in words[len(assigned) :] if word != '&']
-  return subprocess.Popen(
-    [sys.executable, *small(command)[1:]],
-    cwd=cwd,
-    env={**os.environ, **assigned},
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
+  command = small([word for word in words[len(assigned) :] if word != '&'])
+  settings = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True, 'cwd': cwd}
+  environment = {**os.environ, **assigned}
+  return subprocess.Popen([sys.executable, *command[1:]], env=environment, **settings)
 
 
 def check_ended(process, words):
@@ -109,9 +101,8 @@ def make(*arguments):
   """What `make` would run: `make demo` itself is CI's."""
   command = ['make', '-n', f'PYTHON={sys.executable}', *arguments]  # It need not look for one.
   # Without the variables that were given to the `make test` that runs this.
-  inherited = [name for name in ('MAKEFLAGS', 'MAKEOVERRIDES', 'MAKELEVEL') if name in os.environ]
-  command = ['env', *(f'--unset={name}' for name in inherited), *command]
-  return checkout.run(*command, must_succeed=True).stdout
+  own = {name: value for name, value in os.environ.items() if not name.startswith('MAKE')}
+  return checkout.run(*command, must_succeed=True, env=own).stdout
 
 
 def test_make_targets_exist():
@@ -124,15 +115,6 @@ def test_make_targets_exist():
 def test_install_adds_the_cuda_libraries_only_when_asked():
   assert "'tensorflow[and-cuda]'" in make('install', 'VENV=.none', 'GPU=1')
   assert 'cuda' not in make('install', 'VENV=.none', 'GPU=')
-
-
-@pytest.mark.slow
-def test_tests_that_are_asked_for_gpus_do_not_skip_them(monkeypatch):
-  monkeypatch.setenv('TEST_GPUS', '1')
-  monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '-1')
-  result = checkout.python('-m', 'pytest', '-m', 'gpu', 'tests/training/test_run_config.py')
-  assert result.returncode == pytest.ExitCode.USAGE_ERROR
-  assert 'TensorFlow sees no GPU on this machine: ' in result.stderr
 
 
 def test_the_readme_is_short():
@@ -148,15 +130,11 @@ def test_links_lead_somewhere():
       name, _, heading = target.partition('#')
       file = os.path.normpath(os.path.join(os.path.dirname(path), name)) if name else path
       there = os.path.exists(os.path.join(ROOT, file))
-      if not there or (heading and heading not in headings(file)):
+      titles = re.findall(r'^#+ (.*)$', checkout.read(file), re.M) if there and heading else ()
+      known = [re.sub(r'[^\w -]', '', title.lower()).replace(' ', '-') for title in titles]
+      if not there or (heading and heading not in known):
         lost.append(f'{path}: {target}')
   assert not lost
-
-
-def headings(path):
-  """What a link calls a page's headings."""
-  titles = re.findall(r'^#+ (.*)$', checkout.read(path), re.M)
-  return [re.sub(r'[^\w -]', '', title.lower()).replace(' ', '-') for title in titles]
 
 
 def unknown(pattern, known):
@@ -253,19 +231,14 @@ def test_every_command_runs(pages, at_least, tmp_path):
   for name in os.listdir(ROOT):
     if name.endswith('.py') or name in ('cifar10', 'benchmarks', 'docs'):
       os.symlink(os.path.join(ROOT, name), tmp_path / name)
-  # Any image: the reader has a cat.
+  blocks = re.findall('```python\\n(.*?)```', checkout.read('docs/data.md'), re.S)
+  (tmp_path / 'my_source.py').write_text(next(each for each in blocks if 'class Squares' in each))
+  # Any image: the reader has a cat, and some photographs.
   picture = tf.io.encode_png(tf.fill([40, 50, 3], tf.constant(200, tf.uint8)))
-  tf.io.write_file(str(tmp_path / 'cat.png'), picture)
-  source = re.search(
-    '```python\\n((?:(?!```).)*class Squares.*?)```', checkout.read('docs/data.md'), re.S
-  )[1]
-  (tmp_path / 'my_source.py').write_text(source)
-  for name in ('cat', 'dog'):  # And some photographs.
-    os.makedirs(tmp_path / 'photos' / name)
-    for number in range(10):
-      tf.io.write_file(str(tmp_path / 'photos' / name / f'{number}.png'), picture)
-  ran = 0
-  running = []
+  photos = [f'photos/{name}/{number}.png' for name in ('cat', 'dog') for number in range(10)]
+  for path in ('cat.png', *photos):
+    tf.io.write_file(str(tmp_path / path), picture)
+  ran, running = 0, []
   try:
     for words in commands(checkout.read(page) for page in pages):
       if 'python' in words:

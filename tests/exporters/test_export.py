@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
-from outcome import succeeded
+from outcome import events, succeeded
 from random_checkpoint import IMAGES, save
 
 from cifar10.core import files
@@ -21,8 +21,8 @@ from cifar10.options.hparams import from_values
 
 PLAIN = {'subset': 'eval', 'accuracy': 0.94}
 VIEWS = {**PLAIN, 'accuracy_without_tta': 0.93, 'tta': 'mirror+shift', 'tta_below': 0.7}
-FASTNET = {'network': 'fastnet', 'widths': (24, 24, 32)}
-VIEWS_OF_SOME = {**FASTNET, 'tta': 'mirror+shift', 'tta_below': 0.62}
+VIEWS_OF_SOME = {'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift'}
+VIEWS_OF_SOME |= {'tta_below': 0.62}
 
 
 def test_behind_a_url_what_makes_it_a_saved_model_comes_last(tmp_path, monkeypatch):
@@ -80,12 +80,19 @@ def test_sigterm_leaves_no_half_export(old_job, run_here, monkeypatch):
   assert not [name for name in os.listdir(old_job) if name.startswith(('temp', 'export'))]
 
 
+def written(form, values, tmp_path):
+  """-> the path of an export, and what its network says of IMAGES."""
+  hparams = from_values(values)
+  checkpoint, answers = save(hparams)
+  path = str(tmp_path / 'exported') + ('.onnx' if form == 'onnx' else '')
+  network = freeze_graph.freeze(hparams, CIFAR10, checkpoint)
+  export._WRITERS[form](path, network, {'classes': ['a']})
+  return path, *answers
+
+
 @pytest.mark.parametrize('values', [{'num_layers': 8}, VIEWS_OF_SOME], ids=['resnet', 'fastnet'])
 def test_onnxruntime_answers_alike(values, tmp_path):
-  hparams = from_values(values)
-  checkpoint, (probabilities, features) = save(hparams)
-  path = str(tmp_path / 'network.onnx')
-  export.write_onnx(path, freeze_graph.freeze(hparams, CIFAR10, checkpoint), {'classes': ['a']})
+  path, probabilities, features = written('onnx', values, tmp_path)
   session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
   assert [given.name for given in session.get_inputs()] == ['images']
   names = [output.name for output in session.get_outputs()]
@@ -106,10 +113,7 @@ def test_without_tf2onnx_one_line_says_so(monkeypatch):
 @pytest.mark.parametrize('form', ['saved_model', 'onnx'])
 def test_openvino_answers_alike(form, tmp_path):
   openvino = pytest.importorskip('openvino', reason='OpenVINO is not installed (docs/exports.md)')
-  hparams = from_values({'num_layers': 8})
-  checkpoint, (probabilities, _) = save(hparams)
-  path = str(tmp_path / 'exported') + ('.onnx' if form == 'onnx' else '')
-  export._WRITERS[form](path, freeze_graph.freeze(hparams, CIFAR10, checkpoint), {})
+  path, probabilities, _ = written(form, {'num_layers': 8}, tmp_path)
   network = openvino.Core().compile_model(path, 'CPU', {'INFERENCE_PRECISION_HINT': 'f32'})
   found = {name: value for each, value in network([IMAGES]).items() for name in each.names}
   np.testing.assert_allclose(found['probabilities'], probabilities, rtol=1e-4, atol=1e-6)
@@ -119,17 +123,17 @@ def test_openvino_answers_alike(form, tmp_path):
 
 
 @pytest.fixture(scope='module')
-def job(run_main, data_dir, tmp_path_factory):
+def job(run_shared, data_dir, tmp_path_factory):
   """A job of four steps with an evaluation."""
   folder = str(tmp_path_factory.mktemp('jobs') / 'job')
   flags = ['--num-layers', 8, '--train-batch-size', 16, '--train-steps', 4, '--eval-every-steps', 4]
-  succeeded(run_main('--data-dir', data_dir, '--job-dir', folder, *flags))
+  succeeded(run_shared('--data-dir', data_dir, '--job-dir', folder, *flags))
   return folder
 
 
 @pytest.fixture(scope='module')
-def exported(job, run_main):
-  return succeeded(run_main('--job-dir', job, '--mode', 'export'))
+def exported(job, run_shared):
+  return succeeded(run_shared('--job-dir', job, '--mode', 'export'))
 
 
 @pytest.mark.slow
@@ -143,8 +147,8 @@ def test_encoded_images_are_decoded_and_resized_as_predict_does(exported, job, r
   }
   for name, content in contents.items():
     tf.io.write_file(str(tmp_path / name), content)
-  files = [tmp_path / name for name in contents]
-  said = run_here('--job-dir', job, '--mode', 'predict', '--images', *files)
+  paths = [tmp_path / name for name in contents]
+  said = run_here('--job-dir', job, '--mode', 'predict', '--images', *paths)
   expected = [json.loads(line)['probabilities'] for line in said.stdout.splitlines()]
   served = tf.saved_model.load(exported['saved_model']).signatures['encoded']
   found = served(encoded=tf.stack([*contents.values()]))['probabilities']
@@ -168,14 +172,11 @@ def test_features_make_the_probabilities(exported):
 
 @pytest.mark.slow
 def test_it_says_what_it_was_made_from(exported, job, run_here):
-  path = os.path.join(exported['saved_model'], 'assets.extra', 'made_from.json')
-  with open(path, encoding='utf-8') as file:
-    made_from = json.load(file)
+  made_from = files.read_object(f'{exported["saved_model"]}/assets.extra/made_from.json')
   assert {**made_from, 'saved_model': exported['saved_model']} == exported
   assert (made_from['network'], made_from['global_step']) == ('ResNet-8', 4)
   assert (made_from['weights'], made_from['classes'][9]) == ('last', 'truck')
-  evaluations = [each for each in metrics_log.read(job) if each['event'] == 'evaluate']
-  expected = {each['subset']: each['accuracy'] for each in evaluations}
+  expected = {each['subset']: each['accuracy'] for each in events(job, 'evaluate')}
   assert made_from['accuracy'] == expected
   assert set(expected) == {'validation', 'eval'}
   again = succeeded(run_here('--job-dir', job, '--mode', 'export'))

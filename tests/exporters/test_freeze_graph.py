@@ -32,13 +32,7 @@ def run(graph, images=IMAGES):
     return session.run(['probabilities:0', 'features:0', 'classes:0'], {'images:0': images})
 
 
-@pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param(name, marks=pytest.mark.slow if name in ('views', 'wrn') else ())
-    for name in NETWORKS
-  ],
-)
+@pytest.mark.parametrize('name', NETWORKS)
 def test_it_answers_alike_without_variables_and_batch_norms(name):
   values, batch_norms = NETWORKS[name]
   hparams = from_values(values)

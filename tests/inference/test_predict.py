@@ -1,15 +1,10 @@
 """Predictions for files and folders: a stream, in which a bad file stops no good one."""
 
 import collections
-import contextlib
-import fcntl
 import json
 import os
-import pty
-import struct
 import subprocess
 import sys
-import termios
 
 import numpy as np
 import pytest
@@ -108,35 +103,11 @@ def test_images_do_not_pile_up():
   assert classifier.is_closed
 
 
-def command(*flags):
-  return [sys.executable, os.path.join(ROOT, 'cifar10_main.py'), *map(str, flags)]
-
-
-def test_a_terminal_shows_a_bar(old_job, tmp_path):
-  for number in range(120):
-    write_image(tmp_path / 'images' / f'{number:03}.png', number)
-  screen, inside = pty.openpty()
-  fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 200, 0, 0))
-  words = command('--job-dir', old_job, '--mode', 'predict', '--images', tmp_path / 'images')
-  with open(tmp_path / 'results', 'w+', encoding='utf-8') as results:
-    started = subprocess.Popen(words, stdout=results, stderr=inside)
-    os.close(inside)
-    shown = b''
-    with contextlib.suppress(OSError):  # Linux: of a terminal that nobody has open any more.
-      while part := os.read(screen, 1 << 16):
-        shown += part
-    os.close(screen)
-    assert started.wait() == 0
-    results.seek(0)
-    assert len(results.readlines()) == 120
-  assert b'predicting' in shown
-  assert b'of 120 images' in shown
-
-
 @pytest.mark.long
 def test_who_reads_only_the_first_line_ends_it_without_a_traceback(old_job, tmp_path):
   path = write_image(tmp_path / 'a.png')
-  words = command('--job-dir', old_job, '--mode', 'predict', '--images', *[path] * 2000)
+  flags = ['--job-dir', old_job, '--mode', 'predict', '--images', *[path] * 2000]
+  words = [sys.executable, f'{ROOT}/cifar10_main.py', *map(str, flags)]
   with subprocess.Popen(
     words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
   ) as started:

@@ -1,7 +1,6 @@
 """The trained networks that come along: their accuracy in every way of running them."""
 
 import importlib.util
-import json
 import os
 import sys
 
@@ -11,18 +10,19 @@ from checkout import ROOT
 from outcome import succeeded
 
 import cifar10
-from cifar10 import plan
+from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.job.pretrained import path as path_of
 
 CAT = os.path.join(ROOT, 'docs', 'pictures', 'cat.jpg')
 ONNX = ['onnx'] if importlib.util.find_spec('onnxruntime') else []
+slow = pytest.mark.slow
 SLOW_WAYS = ('two towers', 'saved_model', 'keras', *ONNX)
 WAYS = [
   pytest.param('resnet20', 'float32'),  # First: of it CI sees the whole test set.
-  *(pytest.param('resnet20', way, marks=pytest.mark.slow) for way in SLOW_WAYS),
-  pytest.param('fast94', 'float32', marks=pytest.mark.slow),
-  pytest.param('fast94', 'bfloat16', marks=[pytest.mark.bfloat16, pytest.mark.slow]),
+  *(pytest.param('resnet20', way, marks=slow) for way in SLOW_WAYS),
+  pytest.param('fast94', 'float32', marks=slow),
+  pytest.param('fast94', 'bfloat16', marks=[pytest.mark.bfloat16, slow]),
 ]
 
 sys.path.append(os.path.join(ROOT, 'benchmarks'))
@@ -51,8 +51,7 @@ def first_images(real_data, tmp_path_factory):
 
 
 def recorded(name):
-  with open(path_of(name) + '.json', encoding='utf-8') as file:
-    return json.load(file)
+  return files.read_object(path_of(name) + '.json')
 
 
 @pytest.mark.parametrize(('name', 'way'), WAYS)
@@ -63,13 +62,8 @@ def test_the_first_images_have_their_recorded_accuracy(first_images, name, way):
   assert round(abs(found - expected) * pretrained.FIRST) <= images, (found, expected)
 
 
-@pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param('resnet20', marks=pytest.mark.slow),
-    pytest.param('fast94', marks=pytest.mark.long),
-  ],
-)
+@slow
+@pytest.mark.parametrize('name', ['resnet20', pytest.param('fast94', marks=pytest.mark.long)])
 def test_it_has_its_recorded_accuracy(real_data, name):
   found = pretrained.accuracies(name, real_data, ['float32'])['float32']
   assert found == pytest.approx(recorded(name)['accuracy'], abs=0.0005)
@@ -114,8 +108,3 @@ def test_a_new_job_starts_from_it(data_dir, tmp_path, caplog):
   assert 'resnet20.npz: 97 of 97 variables' in caplog.text
   [answer] = cifar10.predict(str(tmp_path / 'job'), CAT)
   assert answer['class'] == 'cat'
-
-
-def test_an_export_of_it_needs_a_job_dir():
-  with pytest.raises(InputError, match='needs --job-dir'):
-    plan.check({'pretrained': 'resnet20', 'mode': 'export'})

@@ -44,6 +44,7 @@ def check(tasks=None, **given):
     ({'mode': 'predict', 'images': ['a.png'], 'out': 'a.txt'}, '--out'),
     ({'mode': 'predict', 'images': ['a.png'], 'out': 'gone/a.jsonl'}, '--out'),
     ({'mode': 'evaluate'}, '--job-dir'),
+    ({'mode': 'export', 'pretrained': 'resnet20', 'job_dir': None}, '--job-dir'),
     ({'data_dir': None}, '--data-dir'),
     # What another option makes void, or leaves without effect.
     ({'examples_per_epoch': 5}, '--examples-per-epoch'),
