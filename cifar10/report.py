@@ -3,9 +3,7 @@
   python -m cifar10.report JOB [JOB...] --out report.html
 
 evaluates each job's checkpoint on the test split and writes a page that needs no other file and no
-network: numbers with 95 % intervals, learning curves, classes, confusion matrix, calibration, worst
-mistakes, configuration and history. `--table` prints the same numbers as text. The last line on
-standard output is JSON with them, also without a page. docs/watching.md explains them.
+network. The last line on standard output is JSON with its numbers, which docs/watching.md explains.
 """
 
 import functools

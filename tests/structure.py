@@ -2,11 +2,10 @@
 
   python tests/structure.py
 
-prints a table, and a line for each rule that is broken; then the exit code is 1. `make size` and
-`make lint` run it. With --write it first writes the tree of files into docs/architecture.md. The
-rules, for imports within functions, too: no circle; none goes up a floor; within functions only of
-optional packages and, once a command, of what needs TensorFlow; modules named by strings only where
-users name theirs. And no test in the Makefile that is gone; nothing above the limits below.
+prints a table, and a line for each rule that is broken; then the exit code is 1. With --write it
+first writes the tree of files into docs/architecture.md. The rules, for imports within functions,
+too: no circle; none goes up a floor; within functions only of optional packages and, once a
+command, of what needs TensorFlow; modules named by strings only where users name theirs.
 """
 
 import ast

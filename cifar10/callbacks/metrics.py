@@ -155,8 +155,7 @@ def _described(run: Run) -> dict[str, Any]:
 def confusion_picture(matrix: np.ndarray, classes: Sequence[str]) -> Image.Image:
   """Draws int [true class, predicted class]: a cell is the darker the larger its share of its row.
 
-  Names and labels stand beside the rows, labels above the columns. Of more than 200 classes the
-  RGB picture has only shades, a pixel a cell.
+  Of more than 200 classes the RGB picture has only shades, a pixel a cell.
   """
   shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
   shades = np.round(255 + (np.array(_DARKEST) - 255) * shares[..., np.newaxis]).astype(np.uint8)
