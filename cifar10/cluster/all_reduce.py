@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.cluster.control import ControlState, SharedControl, from_vector
+from cifar10.cluster.control import ControlState, SharedControl
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core.logs import log
@@ -74,7 +74,7 @@ class SummedControl(SharedControl):
 
   def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
     self._monitor.in_step = True
-    orders = self.state.vector() if self._is_chief else [0] * len(ControlState._fields)
+    orders = self.state if self._is_chief else [0] * len(ControlState._fields)
     fed = {self._fed: [*orders, self._monitor.stopping]}
     return tf.compat.v1.train.SessionRunArgs(self.values, fed)
 
@@ -84,5 +84,5 @@ class SummedControl(SharedControl):
     if num_stopping and not self._monitor.stopping:
       log.info('another task was told to end: this one ends, too')
       self._monitor.stopping = True
-    if num_stopping or from_vector(orders).ends:
+    if num_stopping or ControlState(*orders).ends:
       run_context.request_stop()

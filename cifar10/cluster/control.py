@@ -6,41 +6,31 @@ and a replica that finds it uninitialised is not controlled. An all-reduce betwe
 vector of its own (all_reduce.py).
 """
 
-import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+_SCHEDULE = -1.0  # In place of a rate: the schedule's.
+
 
 class ControlState(NamedTuple):
-  """Everything that the chief can control."""
+  """Everything that the chief can control; as a vector, float32 [3]."""
 
-  ends: bool = False  # like after the last step
-  learning_rate: float | None = None  # replaces the schedule's rate
-  muon_learning_rate: float | None = None
+  ends: float = False  # like after the last step
+  learning_rate: float = _SCHEDULE
+  muon_learning_rate: float = _SCHEDULE
 
   def rates(self) -> dict[str, float]:
     """Returns the rates that replace the schedule's, by name."""
-    names = self._fields[1:]
-    return {name: float(rate) for name, rate in zip(names, self[1:]) if rate is not None}
+    named = self._asdict().items()
+    return {name: rate for name, rate in named if name != 'ends' and rate != _SCHEDULE}
 
   def with_rate(self, name: str, rate: float | None) -> 'ControlState':
     """Returns it with another rate; raises ValueError for one that is negative or not finite."""
     if rate is not None and not 0 <= rate <= np.finfo(np.float32).max:
       raise ValueError(f'{name} is {rate}; it must be finite and 0 or more, or None')
-    return ControlState(**{**self._asdict(), name: rate})
-
-  def vector(self) -> np.ndarray:
-    """Returns float32 [3]; -1 stands for the schedule's rate."""
-    return np.array([-1 if value is None else value for value in self], np.float32)
-
-
-def from_vector(values: Sequence[float]) -> ControlState:
-  """Returns the inverse of `ControlState.vector`; also of all 0, before an all-reduce begins."""
-  rates = (None if math.isclose(rate, -1) else float(rate) for rate in values[1:])
-  return ControlState(bool(values[0]), *rates)
+    return self._replace(**{name: _SCHEDULE if rate is None else float(rate)})
 
 
 class SharedControl(tf.compat.v1.train.SessionRunHook):
@@ -69,7 +59,7 @@ class SharedControl(tf.compat.v1.train.SessionRunHook):
       return tf.cond(
         tf.raw_ops.VarIsInitializedOp(resource=self._handle),
         lambda: tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.float32),
-        lambda: tf.constant(ControlState().vector()),
+        lambda: tf.constant(np.array(ControlState(), np.float32)),
       )
 
   def rates(self, learning_rate: Any, muon_learning_rate: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -80,13 +70,13 @@ class SharedControl(tf.compat.v1.train.SessionRunHook):
 
   def tell(self, session: tf.compat.v1.Session) -> None:
     """Writes this process's state where the other replicas read it."""
-    session.run(self._assign, {self._fed: self.state.vector()})
+    session.run(self._assign, {self._fed: self.state})
 
   def before_run(self, run_context: Any) -> Any:
     return tf.compat.v1.train.SessionRunArgs(self.values)
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
-    self.state = from_vector(run_values.results)
+    self.state = ControlState(*run_values.results)
     if self.state.ends:
       run_context.request_stop()
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.cluster.control import SharedControl, from_vector
+from cifar10.cluster.control import ControlState, SharedControl
 from cifar10.cluster.parameter_server import Bucket, in_buckets
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import Cluster
@@ -230,7 +230,7 @@ class SyncWorker(SyncReplicas):
   def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int | None:
     while not self._monitor.stopping:
       (least, step), state = session.run([self._wait, self._state])
-      self._control.state = from_vector(state)
+      self._control.state = ControlState(*state)
       if least == _RESTART:  # A new session begins again with the batch of its step.
         raise tf.errors.AbortedError(None, None, 'the chief was started again')
       if step > self._local_step:

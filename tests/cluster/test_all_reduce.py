@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from cifar10.cluster import roles
-from cifar10.cluster.control import ControlState, from_vector
+from cifar10.cluster.control import ControlState
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core import devices
 from cifar10.options.run_options import RunOptions
@@ -102,5 +102,5 @@ def test_the_step_brings_the_chiefs_orders_and_who_stops(tasks):
   worker.role.control.state = ControlState(ends=True)  # It orders nothing.
   *orders, num_stopping = np.transpose(both(lambda task: task.step(stops=task is worker), tasks))
   for of_task in np.transpose(orders):
-    assert from_vector(of_task) == ordered
+    assert ControlState(*of_task) == ordered
   assert num_stopping.tolist() == [1, 1]
