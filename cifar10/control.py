@@ -15,7 +15,7 @@ import time
 from cifar10.core import cli, files
 from cifar10.core.errors import CommandError
 from cifar10.job import control_requests, stop_record
-from cifar10.job.control_requests import RATES, Command
+from cifar10.job.control_requests import RATES
 
 
 def main() -> None:
@@ -24,19 +24,20 @@ def main() -> None:
   parser.add_argument('job_dir', type=cli.path, metavar='JOB', help='the --job-dir of the training')
   parser.add_argument('order', metavar='REQUEST', help=control_requests.ORDERS)
   arguments = parser.parse_args()
-  job_dir, command = arguments.job_dir, control_requests.parse(arguments.order)
+  job_dir, order = arguments.job_dir, arguments.order
+  control_requests.parse(order)
   act = _ask if control_requests.who_trains(job_dir) else _lift
-  answer = act(job_dir, command)
+  answer = act(job_dir, order)
   print(answer['answer'], file=sys.stderr)
-  cli.print_result(files.json_text({'order': str(command), **answer}))
+  cli.print_result(files.json_text({'order': order, **answer}))
   if not answer['ok']:
     sys.exit(2)
 
 
-def _ask(job_dir: str, command: Command) -> dict[str, object]:
+def _ask(job_dir: str, order: str) -> dict[str, object]:
   """Sends the request and waits; raises CommandError if the training ends in the meantime."""
   with files.refusing_errors('JOB', job_dir):
-    name = control_requests.request(job_dir, str(command))
+    name = control_requests.request(job_dir, order)
   try:
     while True:
       is_trained = control_requests.who_trains(job_dir)  # It may answer and end just now.
@@ -49,15 +50,16 @@ def _ask(job_dir: str, command: Command) -> dict[str, object]:
     control_requests.withdraw(job_dir, name)
 
 
-def _lift(job_dir: str, command: Command) -> dict[str, object]:
+def _lift(job_dir: str, order: str) -> dict[str, object]:
   """Takes back an early end, or a learning rate that was set; raises CommandError without one."""
-  if command.verb == 'go-on' and stop_record.read(job_dir):
+  verb, value = control_requests.parse(order)
+  if verb == 'go-on' and stop_record.read(job_dir):
     stop_record.lift(job_dir)
     return {'ok': True, 'answer': 'the job goes on when it is started'}
-  rates = control_requests.read_rates(job_dir) if command.verb in RATES else {}
-  if command.value is None and rates.pop(command.verb, None) is not None:
+  rates = control_requests.read_rates(job_dir) if verb in RATES else {}
+  if value is None and rates.pop(verb, None) is not None:
     control_requests.remember_rates(job_dir, rates)
-    return {'ok': True, 'answer': f'{command.verb} follows the schedule when the job is started'}
+    return {'ok': True, 'answer': f'{verb} follows the schedule when the job is started'}
   raise CommandError(f'nobody trains in {job_dir}; start the training first')
 
 

@@ -15,7 +15,6 @@ from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.job import control_requests, metrics_log, stop_record
-from cifar10.job.control_requests import Command
 from cifar10.job.run import Run
 from cifar10.job.stop_record import StopReason
 
@@ -42,41 +41,40 @@ class Control(Callback):
 
   def _read_hyper(self) -> str:
     with contextlib.suppress(OSError, UnicodeDecodeError):
-      return files.read_text(os.path.join(self._run.job_dir, 'hyper.txt'))
+      return files.read(os.path.join(self._run.job_dir, 'hyper.txt')).decode()
     return ''
 
   def _obey(self, order: str, reason: StopReason | None, session: Session) -> tuple[bool, str]:
     """Carries out an order, or a line of hyper.txt; returns whether it did, and the answer."""
     run = self._run
     try:
-      command = control_requests.parse(order)
-      text = self._done(command, reason, session)
+      text = self._done(order, reason, session)
     except ValueError as error:  # InputError among them.
       log.info('control: %s', error)
       return False, str(error)
-    log.info('control: %s: %s', command, text)
-    said = {'command': str(command), 'answer': text}
-    event = metrics_log.event('control', run.step, run.cluster.name, **said)
-    metrics_log.append(run.job_dir, event)
+    log.info('control: %s: %s', order, text)
+    said = {'command': order, 'answer': text}
+    metrics_log.append(run.job_dir, 'control', run.step, run.cluster.name, **said)
     return True, text
 
-  def _done(self, command: Command, reason: StopReason | None, session: Session) -> str:
-    """Carries out a command; returns the answer, or raises ValueError."""
+  def _done(self, order: str, reason: StopReason | None, session: Session) -> str:
+    """Carries out an order; returns the answer, or raises ValueError."""
     run, at = self._run, f'step {self._run.step:,}'
-    if command.verb in control_requests.RATES:
-      run.set_rate(command.value, command.verb)
-      return f'{command} after {at}'
-    if command.verb == 'stop':
+    verb, value = control_requests.parse(order)
+    if verb in control_requests.RATES:
+      run.set_rate(value, verb)
+      return f'{order} after {at}'
+    if verb == 'stop':
       reason = reason or StopReason(stop_record.BY_CONTROL, f'stopped by control at {at}')
       if not stop_record.holds(reason, run.options):  # It waited while nobody trained.
         raise InputError(f'{reason.message}: that no longer holds')
       run.stop(reason.message, reason.name, reason.value)
       return f'training ends after {at}'
-    if command.verb == 'go-on':
+    if verb == 'go-on':
       raise InputError('go-on: this job trains; when it has ended early, that lifts its end')
-    checkpoint = run.save(session, command.verb == 'evaluate')
+    checkpoint = run.save(session, verb == 'evaluate')
     evaluations = filter(metrics_log.is_evaluation, metrics_log.read(run.job_dir))
     found = [each for each in evaluations if each.get('checkpoint') == checkpoint]
-    if command.verb == 'save' or not found:  # Of a cluster's chief an evaluator evaluates it.
+    if verb == 'save' or not found:  # Of a cluster's chief an evaluator evaluates it.
       return f'saved {checkpoint}'
     return f'accuracy {found[-1]["accuracy"]:.4f} on {found[-1]["subset"]} with {checkpoint}'

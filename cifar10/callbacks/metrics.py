@@ -126,8 +126,7 @@ class Metrics(Callback):
     self._write('end', step, reason=reason, message=message, seconds=self._run.seconds())
 
   def _write(self, name: str, step: int, **rest: Any) -> None:
-    event = metrics_log.event(name, step, self._run.cluster.name, **rest)
-    metrics_log.append(self._run.job_dir, event)
+    metrics_log.append(self._run.job_dir, name, step, self._run.cluster.name, **rest)
 
 
 def _described(run: Run) -> dict[str, Any]:

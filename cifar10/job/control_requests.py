@@ -10,7 +10,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from cifar10.core import files, lock
 from cifar10.core.errors import InputError
@@ -26,28 +26,19 @@ SCHEDULE = 'schedule'
 ORDERS = ', '.join([*(f'{rate}=NUMBER|{SCHEDULE}' for rate in RATES), *VERBS])
 
 
-class Command(NamedTuple):
-  """A parsed order."""
+def parse(text: str) -> tuple[str, float | None]:
+  """Parses 'learning_rate=0.05' to one of VERBS or RATES, and a rate; raises InputError.
 
-  verb: str  # one of VERBS, or the name of a rate
-  value: float | None = None  # of a learning rate; None: follow the schedule
-
-  def __str__(self) -> str:
-    if self.verb not in RATES:
-      return self.verb
-    return f'{self.verb}={SCHEDULE if self.value is None else self.value}'
-
-
-def parse(text: str) -> Command:
-  """Parses 'learning_rate=0.05' to a Command; raises InputError for other text."""
+  The rate is None to follow the schedule.
+  """
   if text in gone.REQUESTS:
     raise InputError(f'{text} is gone since version 2: {gone.REQUESTS[text]}')
-  verb, is_rate, value = text.strip().partition('=')
+  verb, is_rate, value = text.partition('=')
   if (verb in VERBS and not is_rate) or (verb in RATES and value == SCHEDULE):
-    return Command(verb)
+    return verb, None
   with contextlib.suppress(ValueError):
     if verb in RATES and 0 <= float(value) < float('inf'):
-      return Command(verb, float(value))
+      return verb, float(value)
   raise InputError(f'{text!r} is no request: it must be one of {ORDERS}; a NUMBER is 0 or more')
 
 
@@ -70,14 +61,14 @@ def withdraw(job_dir: str, name: str) -> None:
 def take(job_dir: str) -> list[tuple[str, str, StopReason | None]]:
   """Takes all waiting requests, oldest first: name, order, the reason of an evaluator's stop."""
   requests: list[tuple[str, str, StopReason | None]] = []
-  with contextlib.suppress(OSError):  # It passes, and another look follows soon.
+  # Of one that is withdrawn or written by hand; it passes, and another look follows soon.
+  with contextlib.suppress(OSError, TypeError):
     for path in files.matching(os.path.join(job_dir, CONTROL), 'request-*.json'):
-      with contextlib.suppress(FileNotFoundError, TypeError):  # Withdrawn, or by hand.
-        content = files.read_object(path) or {}
-        files.remove(path)
-        name = os.path.basename(path)[len('request-') : -len('.json')]
-        reason = content.get('reason')
-        requests.append((name, str(content.get('order')), reason and StopReason(*reason)))
+      content = files.read_object(path) or {}
+      files.remove(path)
+      name = os.path.basename(path)[len('request-') : -len('.json')]
+      reason = content.get('reason')
+      requests.append((name, str(content.get('order')), reason and StopReason(*reason)))
   return requests
 
 
@@ -99,12 +90,11 @@ def read_rates(job_dir: str) -> dict[str, Any]:
   """Returns the learning rates set in a job, by name; logs them. Raises InputError for damage."""
   rates = (job_config.read_config(job_dir) or {}).get(CONTROL, {})
   try:
-    commands = [parse(f'{name}={value}') for name, value in rates.items()]
+    set_rates = dict(parse(f'{name}={value}') for name, value in rates.items())
   except (AttributeError, InputError) as error:
     raise job_config.damaged(job_dir, f'control: {error}') from None
-  set_rates = {name: value for name, value in commands if value is not None}
   for name, value in set_rates.items():
-    as_set = '%s is %g, as control set it; `%s=%s` goes back to the options'
+    as_set = '%s is %s, as control set it; `%s=%s` goes back to the options'
     log.info(as_set, name, value, name, SCHEDULE)
   return set_rates
 

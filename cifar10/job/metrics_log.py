@@ -14,7 +14,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import tensorflow as tf
@@ -30,26 +30,25 @@ Event = dict[str, Any]
 
 def read(job_dir: str) -> list[Event]:
   """Returns the events in order, without the half line of a killed process."""
-  path, *others = _paths(job_dir)
-  events = [event for each in (path, *others) for line in _lines(each) if (event := _parsed(line))]
-  if others:
-    events.sort(key=lambda event: event.get('time', 0))
-  return events
+  paths = _paths(job_dir)
+  events = [event for path in paths for line in _lines(path) if (event := _parsed(line))]
+  return sorted(events, key=lambda event: event.get('time', 0)) if len(paths) > 1 else events
 
 
-def event(name: str, step: int, task: str, /, **rest: Any) -> Event:
-  """Returns an event of a task, as 'chief 0', with the current time and `rest`, for `append`."""
-  return {'event': name, 'time': round(time.time(), 3), 'step': step, 'task': task, **rest}
+def append(job_dir: str, name: str, step: int, task: str, /, **rest: Any) -> None:
+  """Appends an event of a task, as 'chief 0', as a whole line, whoever else appends meanwhile.
 
-
-def append(job_dir: str, event: Mapping[str, Any]) -> None:
-  """Appends one event as a whole line, whoever else appends meanwhile; raises OSError."""
+  Raises OSError.
+  """
+  event = {'event': name, 'time': round(time.time(), 3), 'step': step, 'task': task, **rest}
   path = os.path.join(job_dir, NAME)
   line = (files.json_text(event, separators=(',', ':')) + '\n').encode()
   if files.is_url(job_dir):
-    if not event['task'].startswith('chief'):
-      path = os.path.join(job_dir, f'metrics-{event["task"].replace(" ", "-")}.jsonl')
-    _write(path, [*(each for each in _lines(path) if each.endswith(b'\n')), line])
+    if not task.startswith('chief'):
+      path = os.path.join(job_dir, f'metrics-{task.replace(" ", "-")}.jsonl')
+    before = b''.join(each for each in _lines(path) if each.endswith(b'\n'))
+    with files.writing(path) as file:
+      file.write(before + line)
   else:
     with _locked(path) as file:
       file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
@@ -78,10 +77,12 @@ def go_back(job_dir: str, step: int) -> int:
   with contextlib.nullcontext() if files.is_url(path) else _locked(path):
     for each in _paths(job_dir):
       lines = _lines(each)
-      steps = [_repeated_step(line) for line in lines]
+      events = [_parsed(line) for line in lines]
+      steps = [event['step'] if event and event['event'] not in _STAYS else 0 for event in events]
       reached = max([reached, *steps])
       if max(steps, default=0) > step:
-        _write(each, [line for line, at in zip(lines, steps) if at <= step])
+        with files.writing(each) as file:
+          file.writelines(line for line, at in zip(lines, steps) if at <= step)
   return reached - step
 
 
@@ -90,23 +91,12 @@ def _paths(job_dir: str) -> list[str]:
   return [os.path.join(job_dir, NAME), *files.matching(job_dir, 'metrics-evaluator-*.jsonl')]
 
 
-def _repeated_step(line: bytes) -> int:
-  """Returns the step of a line that going back may remove; 0 for others, and for no event."""
-  event = _parsed(line)
-  return event['step'] if event and event['event'] not in _STAYS else 0
-
-
 def _lines(path: str) -> list[bytes]:
   """Returns the lines with line ends; [] if there is no file."""
   try:
     return io.BytesIO(files.read(path)).readlines()
   except FileNotFoundError:
     return []
-
-
-def _write(path: str, lines: Iterable[bytes]) -> None:
-  with files.writing(path) as file:
-    file.writelines(lines)
 
 
 def _parsed(line: bytes) -> Event | None:

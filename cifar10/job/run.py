@@ -159,8 +159,8 @@ class Run:
 
   def put_scalar(self, name: str, value: float) -> None:
     """Adds a point at the current step: of a curve in TensorBoard, and in metrics.jsonl."""
-    event = metrics_log.event('scalar', self.step, self.cluster.name, name=name, value=float(value))
-    metrics_log.append(self.job_dir, event)
+    said = {'name': name, 'value': float(value)}
+    metrics_log.append(self.job_dir, 'scalar', self.step, self.cluster.name, **said)
     # The chief writes the training's curves, an evaluator those of what it evaluates.
     folder = self.job_dir if self.is_chief else os.path.join(self.job_dir, self.split_on_the_way)
     metrics_log.write_scalars(folder, self.step, {name: float(value)})

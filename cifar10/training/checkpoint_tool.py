@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,16 +25,12 @@ def list_variables(command: argparse.Namespace) -> dict[str, Any]:
   """Prints the table of variables on standard error; returns its sums by kind."""
   source = variable_files.open_source(command.path)
   kinds = source.kinds()
-  sums: dict[str, Counter[str]] = {}
+  sums: dict[str, Counter[str]] = defaultdict(Counter)
   width = min(max(map(len, source.arrays), default=0), 120)
   for name, array in sorted(source.arrays.items()):
     about = f'{kinds[name]:9}  {array.dtype.name:8}  {array.nbytes:>11,}  {list(array.shape)}'
     print(logs.one_line(f'{name:{width}}  {about}'), file=sys.stderr)
-    total = sums.setdefault(kinds[name], Counter())
-    total.update(variables=1, numbers=array.size, bytes=array.nbytes)
-  for kind, total in sums.items():
-    counts = ', '.join(f'{number:,} {what}' for what, number in total.items())
-    print(f'{kind}: {counts}', file=sys.stderr)
+    sums[kinds[name]].update(variables=1, numbers=array.size, bytes=array.nbytes)
   return {'checkpoint': source.path, 'global_step': source.global_step, **sums}
 
 
@@ -88,7 +84,6 @@ def average(command: argparse.Namespace) -> dict[str, Any]:
 def _written(path: str, values: dict[str, np.ndarray], global_step: int) -> dict[str, Any]:
   variable_files.write(path, values, global_step)
   numbers = sum(value.size for value in values.values())
-  print(f'wrote {len(values)} variables, {numbers:,} numbers, to {path}', file=sys.stderr)
   return {'out': path, 'global_step': global_step, 'variables': len(values), 'numbers': numbers}
 
 

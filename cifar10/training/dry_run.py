@@ -70,12 +70,11 @@ def _steps(run: Run) -> dict[str, Any]:
   """Returns how many steps to train, and how many an epoch has."""
   num_examples = experiment.training_examples(run).num_examples_per_epoch()
   run = experiment.for_training(run, num_examples, with_evaluations=False)
-  newest = checkpoints.to_resume_from(run.job_dir).newest
   return {
     'examples_per_epoch': num_examples,
     'examples_per_step': run.examples_per_step,
     'steps_per_epoch': schedules.steps_of(1, num_examples, run.examples_per_step),
-    'global_step': checkpoints.global_step(newest) if newest else 0,
+    'global_step': checkpoints.latest_step(run.job_dir),
     'train_steps': run.last_step,
     'epochs': round(run.last_step * run.examples_per_step / num_examples, 3),
   }
@@ -84,7 +83,7 @@ def _steps(run: Run) -> dict[str, Any]:
 def _seconds_per_step(run: Run) -> float:
   """Trains for some steps as a process alone, in a temporary job dir; returns their mean time."""
   timer = _StepTimer()
-  is_new = run.is_chief and checkpoints.survey(run.job_dir).is_new
+  is_new = run.is_chief and not checkpoints.survey(run.job_dir).newest
   temporary = tempfile.TemporaryDirectory(prefix='cifar10-dry-run-')
   with temporary as folder, files.naming_errors('TMPDIR', folder):
     options = dataclasses.replace(

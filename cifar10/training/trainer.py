@@ -185,13 +185,12 @@ class JobEstimator(tf_estimator.Estimator):
 def still_ended(options: RunOptions) -> StopReason | None:
   """Returns the reason of the job's early end if it still holds with these options; logs it."""
   ended = stop_record.read(options.job_dir)
-  if not ended or (surveyed := checkpoints.survey(options.job_dir)).is_new:
+  if not ended or not (newest := checkpoints.survey(options.job_dir).newest):
     return None
   reason, step = ended
   ending = f'the job ended at step {step:,}: {reason.message}'
   # Without its last checkpoint a job has not come so far.
-  is_there = surveyed.newest and checkpoints.global_step(surveyed.newest) == step
-  if is_there and stop_record.holds(reason, options):
+  if checkpoints.global_step(newest) == step and stop_record.holds(reason, options):
     log.info('%s; %s', ending, stop_record.remedy(reason, options.job_dir))
     return reason
   log.info('%s; that no longer holds', ending)
@@ -210,7 +209,7 @@ def claim(run: Run, *, writes: bool = True) -> None:
   options, hparams, role, job_dir = run.options, run.hparams, run.role, run.job_dir
   if not role.cluster.is_chief:
     return
-  surveyed = checkpoints.to_resume_from(job_dir)
+  surveyed = checkpoints.survey(job_dir)
   if hparams.ema_decay and surveyed.newest and not optimizers.has_averages(surveyed.newest):
     raise InputError(
       f'--ema-decay {hparams.ema_decay} and --job-dir {job_dir} was trained without; leave it out '
@@ -218,17 +217,14 @@ def claim(run: Run, *, writes: bool = True) -> None:
     )
   if options.keep_best:
     checkpoints.read_best(job_dir)
-  if job_config.CONTROL in (job_config.read_config(job_dir) or {}):
-    role.control.state = ControlState(**control_requests.read_rates(job_dir))
+  role.control.state = ControlState(**control_requests.read_rates(job_dir))
   digests = manifest.digests(run.data_dir)
   before, now = job_config.before_and_now(job_dir, hparams, run.data_dir, run.data, digests)
-  if before and (changes := job_config.changes(before, now)):
-    log.info('unlike before in this job: %s', ', '.join(changes))
   if not writes:
     return
   if now != before:
     job_config.write_config(job_dir, now)
-  if surveyed.damaged and surveyed.newest:
+  if surveyed.damaged:
     checkpoints.set_aside(job_dir, surveyed)
   stop_record.lift(job_dir)
 

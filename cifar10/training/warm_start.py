@@ -32,7 +32,7 @@ def initializers(run: Run) -> dict[str, Initializer]:
     _check_frozen(run.hparams.freeze, shapes, trained)
   if not (options.warm_start_from and role.cluster.is_chief):
     return {}
-  if not checkpoints.survey(options.job_dir).is_new:
+  if checkpoints.survey(options.job_dir).newest:
     log.info('%s is ignored: the job goes on from its own checkpoint', _FLAG)
     return {}
   device = f'{role.cluster.job}/device:CPU:0'  # No other task needs to see the sources.

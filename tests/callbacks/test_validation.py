@@ -72,9 +72,8 @@ def hear(run, *accuracies, split='validation', on_the_way=True):
   callback = validation.EarlyStopping(run)
   for accuracy in accuracies:
     step = len(metrics_log.read(run.job_dir))  # A later one each time.
-    event = metrics_log.event('evaluate', step, 'chief 0', subset=split, accuracy=accuracy)
-    metrics_log.append(run.job_dir, event)
     result = {'accuracy': accuracy}
+    metrics_log.append(run.job_dir, 'evaluate', step, 'chief 0', subset=split, **result)
     callback.on_evaluate_end(Evaluation(step, split, 'c', result, [[1]], on_the_way))
 
 

@@ -36,8 +36,8 @@ def test_behind_a_url_what_makes_it_a_saved_model_comes_last(tmp_path, monkeypat
   folder = export._moved(str(tmp_path / 'written'), url, '')
   file = export._moved(str(tmp_path / 'file'), url, '.onnx')
   assert copied == [f'{folder}/variables/index', f'{folder}/saved_model.pb', file]
-  assert files.read_text(f'{folder}/variables/index') == 'written/variables/index'
-  assert files.read_text(file) == 'file'
+  assert files.read(f'{folder}/variables/index') == b'written/variables/index'
+  assert files.read(file) == b'file'
 
 
 def test_a_later_export_has_the_highest_number_whatever_the_clock_says(tmp_path, monkeypatch):
@@ -63,8 +63,7 @@ def test_a_later_export_has_the_highest_number_whatever_the_clock_says(tmp_path,
 def test_the_accuracy_is_of_the_same_weights_and_views(measured, flags, known, old_job, run_here):
   """Of the step at which the checkpoint was saved, 8, and no other."""
   for step, more in ((4, {'accuracy': 0.5}), (8, {}), (16, {'accuracy': 0.5})):
-    event = {'event': 'evaluate', 'step': step, **measured, **more}
-    metrics_log.append(str(old_job), event)
+    metrics_log.append(str(old_job), 'evaluate', step, 'chief 0', **{**measured, **more})
   made = succeeded(run_here('--job-dir', old_job, '--mode', 'export', *flags))
   assert (made['global_step'], made['accuracy']) == (8, known)
 

@@ -18,22 +18,17 @@ def written(tmp_path):
 
 def add(tmp_path, *events):
   for name, step in events:
-    metrics_log.append(str(tmp_path), metrics_log.event(name, step, 'chief 0'))
+    metrics_log.append(str(tmp_path), name, step, 'chief 0')
 
 
 def curve(tmp_path):
   return [(event['event'], event['step']) for event in metrics_log.read(str(tmp_path))]
 
 
-def test_there_is_nothing_before_the_first_event(tmp_path):
-  assert metrics_log.read(str(tmp_path)) == []
-  assert metrics_log.go_back(str(tmp_path), 5) == 0
-  assert list(tmp_path.iterdir()) == []
-
-
 def test_an_event_is_a_line_of_json(tmp_path):
-  event = metrics_log.event('train', 3, 'chief 0', loss=1.5, rate=math.nan, by_class={'a': [1.0]})
-  metrics_log.append(str(tmp_path), event)
+  assert (curve(tmp_path), metrics_log.go_back(str(tmp_path), 5)) == ([], 0)
+  rest = {'loss': 1.5, 'rate': math.nan, 'by_class': {'a': [1.0]}}
+  metrics_log.append(str(tmp_path), 'train', 3, 'chief 0', **rest)
   [line] = written(tmp_path).splitlines()
   expected = {'event': 'train', 'step': 3, 'task': 'chief 0', 'loss': 1.5, 'by_class': {'a': [1.0]}}
   found = json.loads(line)
@@ -65,13 +60,13 @@ def test_half_a_line_is_no_event_and_spoils_none(tmp_path, half):
 
 def _add_many(folder, task):
   for step in range(200):
-    metrics_log.append(folder, metrics_log.event('train', step, task))
+    metrics_log.append(folder, 'train', step, task)
 
 
 def _go_back_often(folder):
   for _ in range(50):
     metrics_log.go_back(folder, 1000)
-    metrics_log.append(folder, metrics_log.event('save', 2000, 'chief 0'))
+    metrics_log.append(folder, 'save', 2000, 'chief 0')
 
 
 def test_processes_write_beside_each_other(tmp_path):
@@ -110,7 +105,7 @@ def test_behind_a_url_each_task_writes_its_own_file_and_they_are_read_as_one(tmp
   own = [('start', 0, 'chief 0'), ('train', 10, 'chief 0'), ('evaluate', 10, 'evaluator 0')]
   later = [('train', 20, 'chief 0'), ('evaluate', 20, 'evaluator 0')]
   for time, event in enumerate([*own, *later]):
-    metrics_log.append(folder, {**metrics_log.event(*event, subset='eval'), 'time': time})
+    metrics_log.append(folder, *event, subset='eval', time=time)
   assert [event['time'] for event in metrics_log.read(folder)] == [0, 1, 2, 3, 4]
   names = [path.rpartition('/')[2] for path in files.matching(folder, '*')]
   assert names == ['metrics-evaluator-0.jsonl', 'metrics.jsonl']

@@ -58,7 +58,8 @@ def make_job(tmp_path_factory, data_dir):
     _change(os.path.join(path, 'config.json'), **config)
     if has_metrics:
       for second, event in enumerate(events(data, checkpoint)):
-        metrics_log.append(path, {'time': 1.8e9 + second, 'task': 'chief 0', **event})
+        name, step = event.pop('event'), event.pop('step')
+        metrics_log.append(path, name, step, 'chief 0', time=1.8e9 + second, **event)
       checkpoints.keep_best(path, checkpoint, {'accuracy': 0.5, 'global_step': 8}, 1)
     return path
 
