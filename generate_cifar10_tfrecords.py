@@ -60,7 +60,8 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
   if flags.labels == 'coarse' and flags.dataset != 'cifar100':
     raise InputError('--labels coarse belongs to --dataset cifar100; CIFAR-10 has one kind')
   # The records would lie among the images and be taken for a class.
-  if has_images and files.is_inside(flags.data_dir, flags.images):
+  inside, images = (f'{files.absolute(path)}/' for path in (flags.data_dir, flags.images or ''))
+  if has_images and inside.startswith(images):
     raise InputError(f'--data-dir {flags.data_dir} lies in --images {flags.images}; name another')
   return flags
 

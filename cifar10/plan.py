@@ -105,7 +105,8 @@ def check_out(path: str, *suffixes: str) -> None:
     raise InputError(f'--out {path}: its name must end in {" or ".join(suffixes)}')
   if files.is_url(path):
     return
-  if not (files.is_dir(os.path.dirname(path) or '.') and files.is_replaceable(path)):
+  is_file = os.path.isfile(path) and not os.path.islink(path)
+  if not files.is_dir(os.path.dirname(path) or '.') or (os.path.lexists(path) and not is_file):
     raise InputError(f'--out {path} is no file, or its folder is missing; name another, or make it')
 
 

@@ -105,11 +105,6 @@ def absolute(path: str) -> str:
   return path.rstrip('/') if is_url(path) else os.path.abspath(path)
 
 
-def is_inside(path: str, folder: str) -> bool:
-  """Tells whether the path is the folder or lies in it."""
-  return (absolute(path) + '/').startswith(absolute(folder) + '/')
-
-
 def is_dir(path: str) -> bool:
   """Tells whether the path is a folder. Some filesystems have no empty folders."""
   if is_url(path):  # Not TensorFlow's `isdir`: False of what it cannot reach.
@@ -129,11 +124,6 @@ def signature(path: str) -> tuple[int, int]:
   """
   there = _status(path)
   return (there.length, there.mtime_nsec) if is_url(path) else (there.st_size, there.st_mtime_ns)
-
-
-def is_replaceable(path: str) -> bool:
-  """Tells whether a local path is a file itself, no folder, link or device, or does not exist."""
-  return not os.path.lexists(path) or (os.path.isfile(path) and not os.path.islink(path))
 
 
 def matching(folder: str, pattern: str) -> list[str]:
@@ -167,15 +157,10 @@ def read(path: str) -> bytes:
     return file.read()
 
 
-def read_text(path: str) -> str:
-  """All of a file in UTF-8; raises UnicodeDecodeError, which is a ValueError."""
-  return read(path).decode()
-
-
 def read_object(path: str) -> dict[str, Any] | None:
   """The JSON object in a file; None where there is none, or something else."""
   with contextlib.suppress(OSError, ValueError, RecursionError):
-    content = json.loads(read_text(path))
+    content = json.loads(read(path))
     return content if isinstance(content, dict) else None
   return None
 
@@ -258,14 +243,11 @@ def naming_errors(flag: str, folder: str) -> Iterator[None]:
     raise
   except Exception as error:
     text = str(error)
-    number: int | None
-    if isinstance(error, OSError):
-      number, said = error.errno, error.strerror
-    elif is_url(folder) and folder in text and type(error).__module__.startswith('tensorflow'):
+    # TensorFlow's have no number, and their text alone tells it.
+    told = next((each for each in _REMEDIES if os.strerror(each) in text), 0)
+    number, said = getattr(error, 'errno', told), getattr(error, 'strerror', os.strerror(told))
+    if is_url(folder) and folder in text and type(error).__module__.startswith('tensorflow'):
       number, said = errno.EIO, text.partition('\n')[0]
-    else:  # TensorFlow's, whose text alone tells it.
-      number = next((each for each in _REMEDIES if os.strerror(each) in text), 0)
-      said = os.strerror(number)
     if folder in text and not is_url(folder) and not is_dir(folder):
       fault = 'has vanished; put it back'
     elif number in _REMEDIES:

@@ -25,8 +25,7 @@ def cores() -> int:
   quotas = []  # Each microseconds of processor time, and the period in which it may have them.
   for folder in _groups('cpu'):
     quotas.append(_numbers(f'{folder}/cpu.max'))
-    names = ('cpu.cfs_quota_us', 'cpu.cfs_period_us')
-    quotas.append([number for name in names for number in _numbers(f'{folder}/{name}')])
+    quotas.append(_numbers(f'{folder}/cpu.cfs_quota_us') + _numbers(f'{folder}/cpu.cfs_period_us'))
   allowed = [math.ceil(quota[0] / quota[1]) for quota in quotas if len(quota) == 2]
   return max(1, min([_own_cores(), *allowed]))
 

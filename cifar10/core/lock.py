@@ -65,15 +65,14 @@ def _take(file: IO[bytes], refusal: str) -> None:
 def _check_claims(folder: str, refusal: str) -> None:
   """Raises InputError for a process of version 1 that has been heard of lately.
 
-  Each had a file of its own, which it wrote again every second, or six at a URL.
+  Each had a file of its own, named after host and process, which it wrote again every second, or
+  six at a URL.
   """
   fresh = 60 if files.is_url(folder) else 10
   for path in files.matching(folder, 'claim-*-[0-9]*-????????.json'):
     with contextlib.suppress(FileNotFoundError):
-      claim, written = files.read_object(path) or {}, files.signature(path)[1] / 1e9
-      if abs(time.time() - written) < fresh:
-        holder = f'process {claim.get("pid")} on {claim.get("host")}, of version 1,'
-        raise InputError(refusal.replace('{holder}', holder))
+      if abs(time.time() - files.signature(path)[1] / 1e9) < fresh:
+        raise InputError(refusal.replace('{holder}', f'a process of version 1 ({path})'))
 
 
 def holder(path: str) -> str:
@@ -83,7 +82,7 @@ def holder(path: str) -> str:
   """
   with contextlib.suppress(FileNotFoundError, NotADirectoryError):
     if files.is_url(path):
-      return files.read_text(path)
+      return files.read(path).decode()
     with open(path, 'rb', buffering=0) as file:
       try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

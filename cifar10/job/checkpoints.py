@@ -30,21 +30,13 @@ EMA_SUFFIX = '/ExponentialMovingAverage'
 LIST = 'checkpoint'
 DAMAGED = 'damaged'  # The folder in the job dir to which damaged checkpoints are moved.
 _PART = re.compile(r'\.(index|meta|data-\d{5}-of-\d{5})')
-_OF_A_STEP = re.compile(r'model\.ckpt-(\d{1,18})')
-
-Entry = dict[str, Any]  # An evaluation as the program prints it.
 
 
 class Survey(NamedTuple):
   """The checkpoints from which a training could resume."""
 
-  newest: str | None  # The newest whole checkpoint, or None.
+  newest: str | None  # The newest whole checkpoint; None if nothing has been saved yet.
   damaged: Mapping[str, str]  # Newer ones that cannot be read: their paths and faults.
-
-  @property
-  def is_new(self) -> bool:
-    """Tells whether nothing has been saved yet."""
-    return self.newest is None and not self.damaged
 
   def described(self) -> str:
     """Returns 'job/model.ckpt-8 (its index is missing), ...'."""
@@ -52,7 +44,10 @@ class Survey(NamedTuple):
 
 
 def survey(job_dir: str) -> Survey:
-  """Surveys a job: the checkpoint listed as the latest, or else the newest whole one."""
+  """Surveys a job: the checkpoint listed as the latest, or else the newest whole one.
+
+  Raises InputError if all are damaged.
+  """
   latest, by_step = listed(job_dir), all_by_step(job_dir)
   paths = [path for _, path in sorted(by_step.items(), reverse=True)]
   damaged = {}
@@ -66,8 +61,12 @@ def survey(job_dir: str) -> Survey:
     if path == latest != listed(job_dir):  # A training has saved a newer one and deleted this one.
       return survey(job_dir)
     damaged[path] = fault
-  is_begun = latest or any(by_step)  # Else killed during its first save, at step 0.
-  return Survey(None, damaged if is_begun else {})
+  if latest or any(by_step):  # Else killed during its first save, at step 0.
+    raise InputError(
+      f'damaged: {Survey(None, damaged).described()}; no checkpoint in {job_dir} is whole: restore '
+      'one, or name another folder'
+    )
+  return Survey(None, {})
 
 
 def listed(job_dir: str) -> str | None:
@@ -131,37 +130,19 @@ def find(job_dir: str, named: str | None) -> str:
   path = best(job_dir) if named == BEST else named
   if path and not files_of(path):
     raise InputError(f'--checkpoint {path} does not exist; leave it out for the latest')
-  surveyed = alone(path) if path else survey(job_dir)
-  if surveyed.damaged:
-    raise _damaged(job_dir, surveyed)
-  if not surveyed.newest:
-    raise InputError(f'--job-dir {job_dir} holds no checkpoint; train first')
-  return surveyed.newest
-
-
-def alone(checkpoint: str) -> Survey:
-  """Surveys one checkpoint, as if a job had no other."""
-  fault = fault_of(checkpoint)
-  return Survey(None, {checkpoint: fault}) if fault else Survey(checkpoint, {})
-
-
-def to_resume_from(job_dir: str) -> Survey:
-  """Returns where training resumes; raises InputError if no checkpoint is whole."""
-  surveyed = survey(job_dir)
-  if surveyed.damaged and not surveyed.newest:
-    raise _damaged(job_dir, surveyed)
-  return surveyed
-
-
-def _damaged(job_dir: str, surveyed: Survey) -> InputError:
-  """Returns the error for damaged checkpoints, with the job's newest whole one as the remedy."""
-  remedy = f'no checkpoint of --job-dir {job_dir} is whole: restore one, or name another folder'
-  if newest := survey(job_dir).newest:
-    remedy = (
-      f'the newest whole checkpoint is {newest}: name it with --checkpoint, or train on, which '
-      'starts there'
-    )
-  return InputError(f'damaged: {surveyed.described()}; {remedy}')
+  if path:
+    fault = fault_of(path)
+    found = Survey(path, {path: fault} if fault else {})
+  else:
+    found = survey(job_dir)
+  if found.damaged:
+    remedy = 'name another'
+    if newest := survey(job_dir).newest:
+      remedy += f': the newest whole checkpoint is {newest}; or train on, which starts there'
+    raise InputError(f'damaged: {found.described()}; {remedy}')
+  if not found.newest:
+    raise InputError(f'{job_dir} holds no checkpoint; name another folder, or train first')
+  return found.newest
 
 
 def set_aside(job_dir: str, surveyed: Survey) -> None:
@@ -250,11 +231,11 @@ class Saver(tf.compat.v1.train.Saver):
     super()._RecordLastCheckpoint(latest_save_path)
 
 
-def read_best(job_dir: str, folder: str = BEST) -> list[Entry]:
+def read_best(job_dir: str, folder: str = BEST) -> list[dict[str, Any]]:
   """Returns the evaluations of the best checkpoints, best first; raises InputError for damage."""
   path = os.path.join(job_dir, folder, BEST_NAME)
   try:
-    content = json.loads(files.read_text(path))
+    content = json.loads(files.read(path))
     entries = [content, *content.pop('others')]
     for entry in entries:
       if missing := {'accuracy', 'checkpoint', 'global_step'} - entry.keys():
@@ -290,10 +271,9 @@ def keep_best(job_dir: str, source: str, evaluation: Mapping[str, Any], count: i
   """
   name, folder = os.path.basename(source), os.path.join(job_dir, BEST)
   entries = [entry for entry in read_best(job_dir) if entry['checkpoint'] != name]
+  entries.append({**evaluation, 'checkpoint': name})
   # Among equals the earlier one stays first.
-  ranked = sorted(
-    [*entries, {**evaluation, 'checkpoint': name}], key=lambda entry: -entry['accuracy']
-  )[:count]
+  ranked = sorted(entries, key=lambda entry: -entry['accuracy'])[:count]
   names = {entry['checkpoint'] for entry in ranked}
   if name not in names:
     return False

@@ -10,6 +10,7 @@ from typing import Any
 
 from cifar10.core import files, lock
 from cifar10.core.errors import InputError
+from cifar10.core.logs import log
 from cifar10.core.option import declarations, names
 from cifar10.data.manifest import DatasetInfo, describe
 from cifar10.options import families, gone
@@ -20,21 +21,13 @@ LOCK = 'lock'
 # The folder of requests (control_requests.py), and in the configuration the learning rates that
 # were set while the job trained: {'learning_rate': 0.05}.
 CONTROL = 'control'
-# Options that must fit others of the training, which a recipe sets in all modes.
-_OF_TRAINING = (
-  'lr_values',
-  'lr_boundaries_epochs',
-  'lr_boundaries_steps',
-  'lr_triangle',
-  'train_on',
-)
 
 
 def read_config(job_dir: str) -> dict[str, Any] | None:
   """Returns the job's configuration, or None for a new job dir; raises InputError for damage."""
   path = os.path.join(job_dir, CONFIG_NAME)
   try:
-    config = json.loads(files.read_text(path))
+    config = json.loads(files.read(path))
   except InputError:  # Of a URL.
     raise
   except FileNotFoundError:
@@ -50,8 +43,6 @@ def read_config(job_dir: str) -> dict[str, Any] | None:
     raise damaged(job_dir, error) from None
   if not isinstance(config, dict) or not config:
     raise damaged(job_dir, 'it is no JSON object with options')
-  if not isinstance(config.get('data'), (dict, type(None))):
-    raise damaged(job_dir, 'data must be the SHA-256 of each split')
   return config
 
 
@@ -62,10 +53,9 @@ def damaged(job_dir: str, fault: object) -> InputError:
 
 
 def read_begun(job_dir: str) -> dict[str, Any] | None:
-  """As `read_config`, but None as well for a job without any checkpoint, of which best/ may be one.
+  """As `read_config`, but None as well for a job without any checkpoint, in best/ either.
 
-  Such a job has nothing to lose: it ended before its first step, maybe by an error in the user's
-  network. A training may give it another configuration.
+  It ended before its first step, and a training may give it another configuration.
   """
   config = read_config(job_dir)
   has_list = files.exists(os.path.join(job_dir, 'checkpoint'))
@@ -91,7 +81,9 @@ def adopt_config(
   fixed = {each.name for each in declared if each.fixed} | {'network'}
   if not training:  # An evaluation may use another split, and has no learning rate.
     fixed -= names(HParams)
-    given = {name: value for name, value in given.items() if name not in _OF_TRAINING}
+    # What a recipe sets in all modes, and must fit the rest of the training.
+    of_training = {'train_on', *(name for name in given if name.startswith('lr_'))}
+    given = {name: given[name] for name in given if name not in of_training}
   different = [name for name in job if name in fixed & set(given) and job[name] != given[name]]
   if training:  # Checkpoints hold the variables of one optimizer.
     switches = {each.name for each in declared if each.switch} & known
@@ -143,12 +135,6 @@ def from_json(classes: Collection[type], config: Mapping[str, Any]) -> Iterator[
       yield declared.name, tuple(value) if is_tuple else value
 
 
-def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-  """Returns what differs between two configurations of a job: 'train_steps 100 -> 200'."""
-  both = [key for key in now if key in before]
-  return [f'{key} {before[key]} -> {now[key]}' for key in both if before[key] != now[key]]
-
-
 def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
   """Returns the data set that a job classifies: its own; for a new job, that of the data dir.
 
@@ -179,7 +165,10 @@ def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
 def before_and_now(
   job_dir: str, hparams: HParams, data_dir: str, data_set: DatasetInfo, data: dict[str, str] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-  """Returns the old configuration and this run's; raises InputError for other data."""
+  """Returns the old configuration and this run's, logs what differs.
+
+  Raises InputError for other data.
+  """
   before = read_begun(job_dir) or {}
   if data and before.get('data') not in (None, data):
     raise InputError(
@@ -192,7 +181,12 @@ def before_and_now(
     'data': data or before.get('data'),
     **({CONTROL: before[CONTROL]} if CONTROL in before else {}),
   }
-  return before, json.loads(json.dumps(now))  # With lists instead of tuples, like `before`.
+  now = json.loads(json.dumps(now))  # With lists instead of tuples, like `before`.
+  changed = {key: value for key, value in before.items() if value != now.get(key, value)}
+  if changed:
+    said = ', '.join(f'{key} {changed[key]} -> {now[key]}' for key in changed)
+    log.info('unlike before in this job: %s', said)
+  return before, now
 
 
 def training_lock(job_dir: str) -> contextlib.AbstractContextManager[None]:

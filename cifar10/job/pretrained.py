@@ -42,7 +42,7 @@ def path(name: str) -> str:
 
 def config(name: str) -> dict[str, Any]:
   """Returns the configuration of a network's job."""
-  record = json.loads(files.read_text(f'{path(name)}.json'))
+  record = json.loads(files.read(f'{path(name)}.json'))
   return {**record['config'], 'dtype': 'float32'}  # In which any processor is fast.
 
 

@@ -43,7 +43,7 @@ def read(job_dir: str) -> tuple[StopReason, int] | None:
   """Returns why and at which step the job ended early; None if it did not; raises InputError."""
   path = os.path.join(job_dir, NAME)
   try:
-    record = json.loads(files.read_text(path))
+    record = json.loads(files.read(path))
     reason = StopReason(str(record['name']), str(record['message']), float(record['value']))
     return reason, int(record['step'])
   except (FileNotFoundError, NotADirectoryError):

@@ -1,11 +1,11 @@
 """Reads variables from checkpoints and .npz files, and writes them."""
 
-import dataclasses
 import io
 import os
 import re
 import threading
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,8 +24,7 @@ _SLOT = re.compile(r'/(Momentum|Muon|slow|Adam|Adagrad|Adadelta|Ftrl|RMSProp)(_\
 _unpacking = threading.Lock()  # A server's threads may load a network at the same time.
 
 
-@dataclasses.dataclass(frozen=True)
-class VariableFile:
+class VariableFile(NamedTuple):
   """The variables of a checkpoint or an .npz file."""
 
   named: str  # As the user named it, for messages: '--warm-start-from job'.
@@ -86,7 +85,13 @@ def open_source(path: str, flag: str = '') -> VariableFile:
   if path in PRETRAINED and not files.exists(path):
     path = pretrained.path(path) + '.npz'
   if not files.is_file(path):
-    return open_checkpoint(_checkpoint(path, named), named)
+    if best := checkpoints.read_best(path, ''):
+      path = os.path.join(path, best[0]['checkpoint'])
+    try:
+      found = checkpoints.find(path, path if files.exists(path + '.index') else None)
+    except InputError as error:
+      raise InputError(f'{named}: {error}') from None
+    return open_checkpoint(found, named)
   try:
     with files.opened(path) as file, np.load(file) as archive:  # No pickle, which could run code.
       return VariableFile(named, path, {name: archive[name][...] for name in archive})
@@ -100,20 +105,6 @@ def open_checkpoint(prefix: str, named: str) -> VariableFile:
   reader = tf.compat.v1.train.NewCheckpointReader(prefix)
   names = reader.get_variable_to_shape_map()
   return VariableFile(named, prefix, {name: np.asarray(reader.get_tensor(name)) for name in names})
-
-
-def _checkpoint(path: str, named: str) -> str:
-  """Returns the checkpoint that a path stands for; raises InputError."""
-  if best := checkpoints.read_best(path, ''):
-    path = os.path.join(path, best[0]['checkpoint'])
-  is_prefix = files.exists(path + '.index')
-  found = checkpoints.alone(path) if is_prefix else checkpoints.survey(path)
-  if found.newest and not found.damaged:
-    return found.newest
-  fault = 'holds no checkpoint' if files.exists(path) else 'does not exist'
-  if found.damaged:
-    fault = f'is damaged: {found.described()}'
-  raise InputError(f'{named} {fault}; {_REMEDY}')
 
 
 def check_network(source: VariableFile, shapes: Mapping[str, list[int]], family: str) -> None:
