@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import shutil
 
 import checkout
 import numpy as np
@@ -16,6 +15,7 @@ from cifar10 import checkpoint
 from cifar10.data import manifest, records
 from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.data.manifest import CIFAR10
+from cifar10.job import checkpoints
 from cifar10.options.hparams import from_values
 from cifar10.training import checkpoint_tool
 
@@ -130,15 +130,12 @@ def test_variables_that_share_an_initial_value_are_averaged_apart(tmp_path, monk
   }
 
 
-def test_a_copy_of_best_is_the_copy(run, run_here, data_dir, tmp_path):
+def test_a_copy_of_best_is_the_copy(job, run, tmp_path):
   """Not the best/ that lies beside it, which a later training may have changed."""
-  job = tmp_path / 'job'
-  where = ['--data-dir', data_dir, '--job-dir', job, *SMALL]
-  assert run_here(*where, '--train-steps', 2).returncode == 0
-  shutil.copytree(job / 'best', job / 'kept')
-  shutil.rmtree(job / 'best')
-  run('dump', job / 'kept', '--out', tmp_path / 'kept.npz')
-  assert np.load(tmp_path / 'kept.npz')['global_step'] == 2
+  kept = {'accuracy': 0.5, 'global_step': 1}
+  checkpoints.keep_best(str(tmp_path), f'{job}/model.ckpt-1', kept, 1)
+  (tmp_path / 'best').rename(tmp_path / 'kept')
+  assert run('list', tmp_path / 'kept')['global_step'] == 1
 
 
 def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
@@ -148,7 +145,7 @@ def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
   for out in (arrays, f'{tmp_path}/folder/'):
     assert f'--out {out} is ' in run('dump', job, '--out', out)
   assert arrays.read_bytes() == before
-  assert 'does not exist' in run('list', tmp_path / 'none')
+  assert 'holds no checkpoint' in run('list', tmp_path / 'none')
   assert '--use-ema' in run('dump', arrays, '--use-ema', '--out', tmp_path / 'ema')
   np.savez(tmp_path / 'other.npz', **{'resnet/fully_connected/bias': np.zeros(3)})
   where = ['--data-dir', data_dir, '--out', tmp_path / 'mean', '--job-dir']
@@ -159,23 +156,3 @@ def test_refuses_what_does_not_fit(job, run, data_dir, tmp_path):
   (tmp_path / 'job' / 'config.json').write_text(json.dumps({**config, 'source': 'm:f'}))
   assert 'was trained on --source m:f' in run('average', arrays, *where, tmp_path / 'job')
   assert not list(tmp_path.glob('mean*'))
-
-
-@pytest.mark.slow
-def test_a_proxy_is_no_part_of_its_job_s_network(run, run_here, data_dir, tmp_path):
-  """Whatever reads the network's variables by name takes them without the proxy's."""
-  job = tmp_path / 'job'
-  fast = ['--network', 'fastnet', '--widths', '24,24,24', '--proxy-widths', '24,24,24']
-  where = ['--data-dir', data_dir, '--job-dir', job]
-  flags = ['--train-batch-size', 16, '--train-steps', 2, '--mode', 'train']
-  assert run_here(*where, *fast, *flags).returncode == 0
-  checkpoint_path = job / 'model.ckpt-2'
-  assert run('list', checkpoint_path)['trainable']['variables'] == 2 * 14
-  run('dump', job, '--out', tmp_path / 'dumped.npz')
-  names = set(np.load(tmp_path / 'dumped.npz'))
-  assert 'fastnet/group1/conv1/kernel' in names
-  assert not [name for name in names if '/proxy/' in name]
-  run('average', checkpoint_path, *where, '--out', tmp_path / 'mean')
-  evaluate = [*where, '--mode', 'evaluate', '--checkpoint']
-  for path in (checkpoint_path, tmp_path / 'mean'):
-    succeeded(run_here(*evaluate, path))

@@ -17,36 +17,21 @@ SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 FULL = '(No space left on device); make room, and the same command goes on'
 
 
-def mount(*flags):
-  return checkout.run('mount', *flags)
-
-
-class Disk:
-  """A disk of so many KiB."""
-
-  def __init__(self, folder):
-    self.folder = folder
-    self.filler = folder / 'filler'
-
-  def resize(self, kib):
-    assert mount('-o', f'remount,rw,size={kib}k', self.folder).returncode == 0
-
-  def fill(self):
-    with contextlib.suppress(OSError), open(self.filler, 'wb', buffering=0) as file:
-      while True:
-        file.write(bytes(4096))
+def resize(disk, kib):
+  checkout.run('mount', '-o', f'remount,rw,size={kib}k', disk, must_succeed=True)
 
 
 @pytest.fixture
 def disk(tmp_path):
+  """The folder of a small disk."""
   if not shutil.which('mount'):
     pytest.skip('a small disk needs mount, which is not here')
   folder = tmp_path / 'disk'
   folder.mkdir()
-  made = mount('-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', folder)
+  made = checkout.run('mount', '-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', folder)
   if made.returncode:
     pytest.skip(f'a small disk needs root, and the right to mount: {made.stderr.strip()}')
-  yield Disk(folder)
+  yield folder
   subprocess.run(['umount', '--lazy', folder], check=True)
 
 
@@ -67,12 +52,12 @@ def latest(job):
 @pytest.mark.parametrize('kib', [1, 200, 3000])
 def test_converting(run_here, disk, kib):
   """Room for: nothing; a part of the first batch; all but a part of the records."""
-  disk.resize(kib)
-  flags = ['--data-dir', disk.folder, '--synthetic', 100]
+  resize(disk, kib)
+  flags = ['--data-dir', disk, '--synthetic', 100]
   result = run_here(*flags, command=generate_cifar10_tfrecords)
-  failed(result, f'--data-dir {disk.folder} cannot be used {FULL}')
-  assert {path.name for path in disk.folder.iterdir()} <= {'cifar-10-synthetic', 'cifar10.lock'}
-  disk.resize(64 << 10)
+  failed(result, f'--data-dir {disk} cannot be used {FULL}')
+  assert {path.name for path in disk.iterdir()} <= {'cifar-10-synthetic', 'cifar10.lock'}
+  resize(disk, 64 << 10)
   line = succeeded(run_here(*flags, command=generate_cifar10_tfrecords))
   assert line['examples'] == {'train': 400, 'validation': 100, 'eval': 100}
 
@@ -80,28 +65,30 @@ def test_converting(run_here, disk, kib):
 @pytest.mark.slow
 def test_saving(run_here, data_dir, disk):
   """Of checkpoints of 0.6 MB some fit."""
-  disk.resize(4000)
-  flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', disk.folder / 'job', *SMALL]
+  resize(disk, 4000)
+  flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', disk / 'job', *SMALL]
   flags += ['--train-steps', 40, '--save-every-steps', 5, '--keep-checkpoints', 100]
   result = run_here(*flags)
-  failed(result, f'--job-dir {disk.folder}/job cannot be used {FULL}')
-  saved = latest(disk.folder / 'job')
+  failed(result, f'--job-dir {disk}/job cannot be used {FULL}')
+  saved = latest(disk / 'job')
   assert 0 < saved < 40
-  disk.resize(64 << 10)
+  resize(disk, 64 << 10)
   again = run_here(*flags)
   assert succeeded(again)['global_step'] == 40
   assert f'resuming at step {saved} of 40' in again.stderr
-  left = [path.name for path in (disk.folder / 'job').iterdir()]
+  left = [path.name for path in (disk / 'job').iterdir()]
   assert not [name for name in left if 'temp' in name or 'tmp' in name]
 
 
 def test_predicting(run_main, old_job, disk):
   """In a process of its own, where nothing catches what Python says of an object's end."""
-  disk.fill()
-  path, image = disk.folder / 'a.jsonl', os.path.join(checkout.ROOT, 'tests', 'hostile', 'grey.png')
+  with contextlib.suppress(OSError), open(disk / 'filler', 'wb', buffering=0) as file:
+    while True:
+      file.write(bytes(4096))
+  path, image = disk / 'a.jsonl', os.path.join(checkout.ROOT, 'tests', 'hostile', 'grey.png')
   result = run_main('--job-dir', old_job, '--mode', 'predict', '--images', image, '--out', path)
   failed(result, f'--out {path} cannot be written (No space left on device); name another')
-  assert os.listdir(disk.folder) == ['filler']
+  assert os.listdir(disk) == ['filler']
 
 
 def test_results_to_a_full_disk(old_job, data_dir):

@@ -6,7 +6,7 @@ local disk, reached as any URL is: what several processes do with each other is 
 
 import os
 
-import numpy as np
+import checkout
 import pytest
 import tensorflow as tf
 from outcome import refused, succeeded, wait_for_start
@@ -35,10 +35,10 @@ def test_a_whole_life_in_memory(run_here, nowhere, tmp_path):
   data, job = f'{url}/data', f'{url}/job'
 
   generate = ['--data-dir', data, '--synthetic', 20]
-  made = run_here(*generate, command=generate_cifar10_tfrecords)
-  assert succeeded(made)['examples'] == {'train': 80, 'validation': 20, 'eval': 20}
-  again = run_here(*generate, command=generate_cifar10_tfrecords)
-  assert 'they are intact; nothing to do' in again.stderr
+  for _ in range(2):
+    made = run_here(*generate, command=generate_cifar10_tfrecords)
+    assert succeeded(made)['examples'] == {'train': 80, 'validation': 20, 'eval': 20}
+  assert 'they are intact; nothing to do' in made.stderr
 
   train = ['--data-dir', data, '--job-dir', job, *SMALL, '--eval-every-steps', 2]
   train += ['--keep-checkpoints', 2]
@@ -57,16 +57,12 @@ def test_a_whole_life_in_memory(run_here, nowhere, tmp_path):
   evaluated = succeeded(run_here('--mode', 'evaluate', '--data-dir', data, '--job-dir', job))
   assert evaluated['loss'] == pytest.approx(ended['loss'], rel=1e-4)
 
-  pixels = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
-  (tmp_path / 'image.png').write_bytes(tf.io.encode_png(pixels).numpy())
-  predict = ['--mode', 'predict', '--job-dir', job, '--images', tmp_path / 'image.png']
-  predicted = succeeded(run_here(*predict))
+  image = f'{checkout.ROOT}/tests/hostile/grey.png'
+  succeeded(run_here('--mode', 'predict', '--job-dir', job, '--images', image))
   exported = succeeded(run_here('--mode', 'export', '--job-dir', job))
   assert exported['saved_model'].startswith(f'{job}/export/')
   assert exported['accuracy']['eval'] == evaluated['accuracy']
-  served = tf.saved_model.load(exported['saved_model']).signatures['serving_default']
-  answer = served(images=tf.constant(pixels[np.newaxis]))['probabilities'].numpy()[0]
-  np.testing.assert_allclose(answer, list(predicted['probabilities'].values()), atol=2e-6)
+  assert 'serving_default' in tf.saved_model.load(exported['saved_model']).signatures
 
   page = tmp_path / 'report.html'
   reported = run_here(job, '--out', page, '--table', command=report)
@@ -74,7 +70,6 @@ def test_a_whole_life_in_memory(run_here, nowhere, tmp_path):
   assert 'Worst mistakes' in page.read_text(encoding='utf-8')
   listed = succeeded(run_here('list', job, command=checkpoint))
   assert listed['checkpoint'] == f'{job}/model.ckpt-8'
-  assert listed['global_step'] == 8
   dumped = run_here('dump', f'{job}/best', '--out', f'{url}/best.npz', command=checkpoint)
   assert succeeded(dumped)['variables'] == 37  # 23 trained ones and 14 moving averages.
   warm = ['--mode', 'train', '--data-dir', data, '--job-dir', f'{url}/warm', *SMALL]
@@ -86,7 +81,7 @@ def test_a_whole_life_in_memory(run_here, nowhere, tmp_path):
     'model.ckpt-8.data-00000-of-00001',
   }
   assert os.listdir(nowhere) == []
-  assert sorted(os.listdir(tmp_path)) == ['image.png', 'nowhere', 'report.html']
+  assert sorted(os.listdir(tmp_path)) == ['nowhere', 'report.html']
 
 
 @pytest.mark.long
@@ -109,26 +104,19 @@ def test_processes_meet_behind_a_url(run_here, start_main, data_dir, nowhere, tm
 
 
 URL = 'foo://bucket/folder'
+PREDICT = ['--mode', 'predict', '--job-dir', 'job', '--images', 'x.png', 'gs://bucket/x.png']
 
 
 @pytest.mark.parametrize(
-  ('command', 'flags'),
+  ('command', 'flags', 'says'),
   [
-    (generate_cifar10_tfrecords, ['--data-dir', URL, '--synthetic', 2]),
-    (cifar10_main, ['--data-dir', 'data', '--job-dir', URL]),
-    (checkpoint, ['list', URL]),
-    (control, [URL, 'save']),
+    (generate_cifar10_tfrecords, ['--data-dir', URL, '--synthetic', 2], 'foo:// is no filesystem'),
+    (cifar10_main, ['--data-dir', 'data', '--job-dir', URL], 'foo:// is no filesystem'),
+    (checkpoint, ['list', URL], 'foo:// is no filesystem'),
+    (control, [URL, 'save'], 'foo:// is no filesystem'),
+    (cifar10_main, PREDICT, '--images gs://bucket/x.png is a URL'),
   ],
 )
-def test_a_filesystem_that_nobody_knows_is_refused(run_here, nowhere, command, flags):
-  line = refused(run_here(*flags, command=command), at_once=True)
-  assert line.startswith('error: foo:// is no filesystem that TensorFlow knows; run: pip')
-  assert os.listdir(nowhere) == []
-
-
-def test_what_a_url_cannot_be(run_here, nowhere):
-  flags = ['--mode', 'predict', '--job-dir', 'job', '--images', 'x.png', 'gs://bucket/x.png']
-  line = '--images gs://bucket/x.png is a URL; copy the images to a local folder'
-  result = run_here(*flags)
-  assert (result.returncode, result.stderr) == (2, f'error: {line}\n')
+def test_what_a_url_cannot_be(run_here, nowhere, command, flags, says):
+  assert refused(run_here(*flags, command=command), at_once=True).startswith(f'error: {says}')
   assert os.listdir(nowhere) == []

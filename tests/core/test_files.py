@@ -36,7 +36,7 @@ def test_a_file_is_whole_or_the_one_before(folder):
   with pytest.raises(ZeroDivisionError), files.writing(path) as file:
     file.write(b'half')
     raise ZeroDivisionError
-  assert files.read_text(path) == 'ö\n'
+  assert files.read(path).decode() == 'ö\n'
   assert files.signature(path)[0] == 3
   assert names(folder) == ['text.txt']
 
@@ -96,10 +96,6 @@ def test_what_a_killed_process_left_is_removed(folder):
 def test_paths():
   assert files.absolute('gs://b/job/') == files.absolute('gs://b/job') == 'gs://b/job'
   assert files.absolute('x') == os.path.join(os.getcwd(), 'x')
-  assert files.is_inside('gs://b/job/model', 'gs://b/job/')
-  assert not files.is_inside('gs://b/job2/model', 'gs://b/job')
-  assert not files.is_inside('gs://b/job', '.')
-  assert files.is_inside('x/y', '.')
   assert not files.is_url('./gs://b')
   assert not files.is_url('://b')
 
@@ -122,8 +118,7 @@ def test_a_place_that_cannot_be_reached_is_not_taken_for_an_empty_one(monkeypatc
   for look in (files.exists, files.is_dir, files.is_file, lambda path: files.matching(path, '*')):
     with pytest.raises(OSError, match='no route to gs://b/job') as error:
       look('gs://b/job')
-    assert not isinstance(error.value, FileNotFoundError)
-    assert error.value.strerror == 'no route to gs://b/job'
+    assert error.value.errno == errno.EIO
 
 
 @pytest.mark.parametrize('path', ['lr[0.1]', '*/job', 'gs://b/a\\b'])
@@ -135,10 +130,7 @@ def test_paths_that_tensorflow_takes_for_patterns_are_refused(path):
 @pytest.mark.parametrize(
   ('error', 'said'),
   [
-    (
-      PermissionError(errno.EACCES, 'Permission denied'),
-      r'used \(Permission denied\); allow it, and',
-    ),
+    (PermissionError(errno.EACCES, 'Permission denied'), r'\(Permission denied\); allow it, and'),
     (tf.errors.ResourceExhaustedError(None, None, 'a: No space left on device'), 'make room, and'),
     (FileNotFoundError(errno.ENOENT, 'No such file', 'gone/x'), 'has vanished; put it back, and'),
   ],

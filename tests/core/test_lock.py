@@ -53,9 +53,6 @@ def test_the_second_is_refused_and_the_first_named(tmp_path):
     with pytest.raises(InputError, match=f'taken by process {process.pid} on .* \\(since 20'):
       take(tmp_path).__enter__()
     assert holder(tmp_path).startswith(f'process {process.pid} on ')
-    process.send_signal(signal.SIGSTOP)  # Who sleeps keeps what it has.
-    with pytest.raises(InputError, match=f'process {process.pid}'):
-      take(tmp_path).__enter__()
   assert os.listdir(tmp_path) == ['lock']
 
 
@@ -83,8 +80,8 @@ def test_a_look_at_who_has_it_keeps_nobody_out(tmp_path):
 
 def test_a_process_of_version_1_is_refused_while_it_is_heard_of(tmp_path):
   claim = tmp_path / 'claim-a-17-0123abcd.json'
-  claim.write_text('{"host": "a", "pid": 17, "state": "holds"}')
-  with pytest.raises(InputError, match='taken by process 17 on a, of version 1,'):
+  claim.touch()
+  with pytest.raises(InputError, match=r'taken by a process of version 1 \(.*claim-a-17-'):
     take(tmp_path).__enter__()
   os.utime(claim, (time.time() - 11,) * 2)
   with take(tmp_path):

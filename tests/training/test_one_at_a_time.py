@@ -77,8 +77,3 @@ def test_another_command_takes_the_next_where_its_checkpoint_is_deleted(
   assert succeeded(result).get('global_step', 4) == 4
   assert len(calls) == 2
   assert f'{job}/model.ckpt-2 was deleted before it was read; taking the next' in result.stderr
-
-
-def test_one_that_is_gone_for_good_is_no_endless_look(run_here, data_dir, job):
-  point_at(job, 6)
-  refused(run_here('--data-dir', data_dir, '--job-dir', job, '--mode', 'evaluate'))

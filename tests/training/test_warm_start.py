@@ -86,7 +86,7 @@ def test_what_differs_is_named_on_both_sides_and_left(other, run_here, data_dir,
     (lambda path: np.savez(path, **{'vgg/head/bias': np.zeros(3)}), 'none of its 1 variables is'),
     (lambda path: np.savez(path, **{f'{HEAD}/bias': np.full(10, np.nan)}), 'no finite number'),
     (lambda path: path.mkdir(), 'holds no checkpoint'),
-    (lambda path: None, 'does not exist'),
+    (lambda path: None, 'holds no checkpoint'),
   ],
 )
 def test_refuses_a_source_before_the_job_dir_is_made(write, said, run_here, data_dir, tmp_path):
@@ -104,7 +104,7 @@ def test_a_damaged_checkpoint_is_named(other, tmp_path):
   for suffix in ('index', 'data-00000-of-00001'):
     shutil.copy(f'{other}/model.ckpt-3.{suffix}', tmp_path)
   os.truncate(tmp_path / 'model.ckpt-3.data-00000-of-00001', 1000)
-  with pytest.raises(InputError, match=r'^--flag .*model\.ckpt-3 is damaged: '):
+  with pytest.raises(InputError, match=r'^--flag .*model\.ckpt-3: damaged: '):
     variable_files.open_source(str(tmp_path / 'model.ckpt-3'), '--flag')
 
 
