@@ -160,10 +160,9 @@ def set_aside(job_dir: str, surveyed: Survey) -> None:
   lines = [f'model_checkpoint_path: "{os.path.basename(newest)}"']
   lines += [f'all_model_checkpoint_paths: "{os.path.basename(path)}"' for path in kept]
   files.write_text(os.path.join(job_dir, LIST), '\n'.join(lines) + '\n')
-  lost = max(filter(None, map(step_of, surveyed.damaged)), default=last) - last
-  cost = f'{lost:,} steps are made again' if lost > 0 else 'no step is lost'
+  lost = max([last, *filter(None, map(step_of, surveyed.damaged))]) - last
   described = f'damaged: {surveyed.described()}; moved to {folder}'
-  log.info('%s; going on from %s: %s', described, newest, cost)
+  log.info(f'{described}; going on from {newest}: {lost:,} steps are made again')
 
 
 def global_step(checkpoint: str) -> int:

@@ -124,12 +124,10 @@ def check_network(source: VariableFile, shapes: Mapping[str, list[int]], family:
 
 def check_new(path: str) -> None:
   """Raises InputError for an --out that is taken, or no file's path."""
-  if not os.path.basename(path):
-    raise InputError(f'--out {path} is no file; name one')
   if not path.endswith('.npz'):
     files.check_no_pattern(path, '--out')
-  if files.exists(path) or files.exists(path + '.index'):
-    raise InputError(f'--out {path} is there already; name another')
+  if not os.path.basename(path) or files.exists(path) or files.exists(path + '.index'):
+    raise InputError(f'--out {path} is a folder, or is there already; name a new file')
 
 
 def write(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None:

@@ -107,7 +107,7 @@ def test_a_damaged_list_loses_no_step(job, content, caplog):
     checkpoints.find(str(job), None)
   with caplog.at_level('INFO', 'cifar10'):
     checkpoints.set_aside(str(job), found)
-  assert caplog.messages[-1].endswith('model.ckpt-6: no step is lost')
+  assert caplog.messages[-1].endswith('model.ckpt-6: 0 steps are made again')
   assert content is None or (job / 'damaged' / 'checkpoint').read_bytes() == content
   state = tf.train.get_checkpoint_state(str(job))
   assert state.model_checkpoint_path == f'{job}/model.ckpt-6'
