@@ -12,10 +12,6 @@ from cifar10.core import files
 from cifar10.job import metrics_log
 
 
-def written(tmp_path):
-  return (tmp_path / metrics_log.NAME).read_bytes()
-
-
 def add(tmp_path, *events):
   for name, step in events:
     metrics_log.append(str(tmp_path), name, step, 'chief 0')
@@ -29,7 +25,7 @@ def test_an_event_is_a_line_of_json(tmp_path):
   assert (curve(tmp_path), metrics_log.go_back(str(tmp_path), 5)) == ([], 0)
   rest = {'loss': 1.5, 'rate': math.nan, 'by_class': {'a': [1.0]}}
   metrics_log.append(str(tmp_path), 'train', 3, 'chief 0', **rest)
-  [line] = written(tmp_path).splitlines()
+  [line] = (tmp_path / metrics_log.NAME).read_bytes().splitlines()
   expected = {'event': 'train', 'step': 3, 'task': 'chief 0', 'loss': 1.5, 'by_class': {'a': [1.0]}}
   found = json.loads(line)
   assert found.pop('time') > 1.7e9
