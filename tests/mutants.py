@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -76,20 +77,26 @@ def drawn(count, seed):
   return random.Random(seed).sample([site for path in spine for site in sites(path)], count)
 
 
-def noticed(root):
-  """Whether a quick test fails."""
+def noticed_by(root, module):
+  """The quick test that fails first, '' if none does; those named like the module begin."""
+  named = checkout.run('git', 'ls-files', f'tests/**/test_*{module}*.py', cwd=root).stdout.split()
   names = sorted(os.listdir(os.path.join(root, 'tests')))
-  tests = [f'tests/{name}' for name in FIRST]
-  tests += [f'tests/{name}' for name in names if name not in FIRST and name.startswith('test_')]
-  command = [sys.executable, '-m', 'pytest', '--maxfail=1', '-m', QUICK, '-n2', '--dist=load']
+  first = [name for name in FIRST if name in names]
+  rest = [name for name in names if name not in first and name.startswith('test_')]
+  tests = [*named, *(f'tests/{name}' for name in [*first, *rest])]
+  command = [sys.executable, '-m', 'pytest', '--maxfail=1', '-q', '-m', QUICK, '-n2', '--dist=load']
   with subprocess.Popen(
-    [*command, *tests], cwd=root, stdout=subprocess.DEVNULL, start_new_session=True
+    [*command, *tests], cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True
   ) as process:
     try:
-      return process.wait(SECONDS) != 0
+      said, _ = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
       os.killpg(process.pid, signal.SIGKILL)
-      return True
+      return 'the time limit'
+  if process.returncode == 0:
+    return ''
+  [by] = re.findall(r'^(?:FAILED|ERROR) (\S+)', said, re.MULTILINE)[:1]
+  return by
 
 
 def main():
@@ -115,14 +122,14 @@ def main():
     row = {'place': f'{path}:{line}', 'was': whole[first:last].decode(), 'is': wrong}
     changed.write_bytes(whole[:first] + wrong.encode() + whole[last:])
     try:
-      row['noticed'] = noticed(root)
+      row['noticed_by'] = noticed_by(root, os.path.basename(path).removesuffix('.py'))
     finally:
       changed.write_bytes(whole)
     done.append(row)
     with open(kept, 'a', encoding='utf-8') as file:
       file.write(json.dumps(row) + '\n')
     print(json.dumps(row), file=sys.stderr, flush=True)
-  survived = [row for row in done if not row['noticed']]
+  survived = [row for row in done if not row['noticed_by']]
   print(json.dumps({'commit': commit, 'mutants': len(done), 'survived': survived}))
 
 
