@@ -298,6 +298,18 @@ def test_an_asynchronous_chief_that_is_killed_for_good(cluster):
   assert tasks.said('ps 0', f'error: nobody trains: waited 40 s: {chief} cannot be reached')
 
 
+def test_a_worker_whose_last_steps_nobody_saves_does_not_end_well(cluster):
+  """The chief is dead before the worker makes its last step."""
+  tasks = cluster('--train-steps', 600, '--save-every-steps', 20, '--log-every', 1)
+  tasks.until_step(20)
+  tasks.kill('chief 0')
+  saved = checkpoints.latest_step(tasks.job_dir)
+  assert tasks.processes['worker 0'].wait(PATIENCE_SECONDS) == TaskLostError.code, tasks.text()
+  [line] = tasks.said('worker 0', 'error: .*')
+  assert re.search(f'before it saved the last step: .* has step {saved}; start the chief', line)
+  assert not tasks.results.get('worker 0')
+
+
 @pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
 def test_sigterm(cluster, sync):
   tasks = cluster(*FOREVER, '--eval-every-steps', 10**6, '--log-every', 1, *sync)

@@ -28,7 +28,7 @@ _REPORT_SECONDS = 15  # Between two log lines on missing tasks.
 _LOOK_SECONDS = 5  # Between two knocks at who is there; at others, a second.
 CHIEF = 'chief 0'
 # What a task is found to be: `_NEW` until it is seen, `_BACK` from the end of a cut to a step.
-_NEW, _HERE, _SILENT, _BACK, _ENDED = range(5)
+_NEW, _HERE, _SILENT, _BACK, ENDED = range(5)
 
 
 class LivenessMonitor(SignalMonitor):
@@ -87,7 +87,7 @@ class LivenessMonitor(SignalMonitor):
       _HERE: math.inf,
       _SILENT: CUT_SECONDS + _KNOCK_SECONDS + _SAVE_SECONDS * self._serves,
       _BACK: math.inf if self._serves else CUT_SECONDS,  # A server hears of no step.
-      _ENDED: _REDUCE_SECONDS if needs_all else self._start_timeout,
+      ENDED: _REDUCE_SECONDS if needs_all else self._start_timeout,
       _NEW: self._start_timeout,
     }
     return time.monotonic() - since >= seconds[found]
@@ -112,7 +112,7 @@ class LivenessMonitor(SignalMonitor):
     else:
       was_cut = before == _SILENT and now - since > 2 * _LOOK_SECONDS
       # One that an all-reduce needs was started again alone: both would wait.
-      was_cut |= before == _ENDED and self._cluster.is_reduced and self._stepped_at > 0
+      was_cut |= before == ENDED and self._cluster.is_reduced and self._stepped_at > 0
       stays = before == _BACK and self._waiting_since < since
       found = _BACK if was_cut or stays else _HERE
     if found != before:
@@ -135,7 +135,7 @@ class LivenessMonitor(SignalMonitor):
         log.info('waiting for %s', self._listed(missing))
     lost = [name for name in self._found if self.is_lost(name)]
     if self._serves:  # Who has ended may come back: `parameter_server.serve` has for whom it waits.
-      lost = [name for name in lost if self._found[name][0] != _ENDED]
+      lost = [name for name in lost if self._found[name][0] != ENDED]
     workers = [name for name in lost if name.startswith('worker')]
     if len(workers) > self._spare_workers or len(workers) < len(lost):
       self.lost, self.stopping = self.lost_tasks(lost), True
@@ -146,7 +146,7 @@ class LivenessMonitor(SignalMonitor):
     listed, found = self._listed(names), {self._found[name][0] for name in names}
     if found & {_SILENT, _BACK}:
       return f'{listed} was cut off for {CUT_SECONDS} s; start all tasks again'
-    if _ENDED in found and self._cluster.is_reduced:
+    if ENDED in found and self._cluster.is_reduced:
       return f'{listed} is gone, and all-reduce needs every task; start all tasks again'
     return (
       f'waited {self._start_timeout:g} s: {listed} cannot be reached; start what is missing, and '
@@ -184,7 +184,7 @@ def reachable(address: str) -> bool:
 
 
 def knock(address: str) -> int:
-  """Connects to 'host:port' and hangs up; returns whether the task is `_HERE` or has `_ENDED`.
+  """Connects to 'host:port' and hangs up; returns whether the task is `_HERE` or has `ENDED`.
 
   Or `_SILENT`: nothing answered, for the cable is cut, or the host is off. Where a host answers
   that nobody listens, its kernel has ended the connections of who did. A name that nobody knows is
@@ -194,7 +194,7 @@ def knock(address: str) -> int:
     socket.create_connection(_place(address), timeout=1).close()
   except OSError as error:
     is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
-    return _ENDED if is_unknown or isinstance(error, ConnectionRefusedError) else _SILENT
+    return ENDED if is_unknown or isinstance(error, ConnectionRefusedError) else _SILENT
   return _HERE
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from cifar10.cluster.liveness import CHIEF, LivenessMonitor, reachable
+from cifar10.cluster.liveness import CHIEF, ENDED, LivenessMonitor, knock, reachable
+from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core.devices import session_config
 from cifar10.core.errors import TaskLostError
@@ -134,6 +135,27 @@ def announce_done(cluster: Cluster) -> None:
           session.run(enqueue)
       except tf.errors.OpError as error:
         log.info('ps %s does not hear that the chief is done: %s', index, one_line(str(error)))
+
+
+def chief_is_done(cluster: Cluster, monitor: SignalMonitor) -> bool:
+  """A worker's, after its last step: waits until the chief says that it has saved that.
+
+  Returns:
+    Whether it has; not where it has ended without, or `monitor` tells this process to stop.
+  """
+  [chief] = cluster.addresses['chief']
+  config = session_config(device_filters=['/job:ps/task:0'])
+  with tf.Graph().as_default():
+    size = _done_queue(0).size()
+    with tf.compat.v1.Session(f'grpc://{cluster.addresses["ps"][0]}', config=config) as session:
+      while not monitor.stopping:
+        has_ended = knock(chief) == ENDED  # Before the look: it may say so and end between the two.
+        if session.run(size):
+          return True
+        if has_ended:  # Of a cut cable the monitor hears.
+          return False
+        time.sleep(_LOOK_SECONDS)
+  return False
 
 
 def _done_queue(ps: int) -> tf.queue.FIFOQueue:

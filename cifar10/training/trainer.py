@@ -13,7 +13,7 @@ import tensorflow as tf
 from cifar10.callbacks import registry
 from cifar10.callbacks.base import Callback, Meter
 from cifar10.cluster.control import ControlState
-from cifar10.cluster.parameter_server import announce_done
+from cifar10.cluster.parameter_server import announce_done, chief_is_done
 from cifar10.cluster.roles import Role
 from cifar10.core import devices, files
 from cifar10.core.errors import CommandError, InputError, StorageError, Terminated
@@ -165,20 +165,29 @@ class JobEstimator(tf_estimator.Estimator):
     """Calls callbacks, records an early end, releases the servers; returns the reason."""
     run, step = self._run, self._run.step
     reason = run.stop_reason
-    run.role.monitor.closed = True
+    cluster, monitor = run.cluster, run.role.monitor
+    # All tasks of an all-reduce end after the same step.
+    is_saved = run.is_chief or cluster.is_reduced or chief_is_done(cluster, monitor)
+    if not (is_saved or monitor.stopping):
+      monitor.stopping, saved = True, checkpoints.latest_step(run.job_dir)
+      monitor.lost = (
+        f'the chief has ended before it saved the last step: --job-dir {run.job_dir} has step '
+        f'{saved:,}; start the chief and this task again'
+      )
+    monitor.closed = True
     if run.is_chief:  # A finished job made no step; a synchronous chief's last batch no update.
       step = checkpoints.latest_step(run.job_dir)
       if reason:
         stop_record.write(run.job_dir, reason, step)
-    if run.role.monitor.stopping:
+    if monitor.stopping:
       _tell_all(self._callbacks, *_why_stopped(run), step)
-      run.role.monitor.check()
+      monitor.check()
     if not reason and run.is_chief and step < run.last_step:
       reason = StopReason(stop_record.BY_CALLBACK, f'a callback ended it at step {step:,}')
     reason = reason or StopReason('train_steps', 'the last step was made')
     for callback in self._callbacks:
       callback.on_train_end(reason.name, reason.message, step)
-    announce_done(run.cluster)
+    announce_done(cluster)
     return reason.name
 
 

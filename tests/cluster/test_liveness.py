@@ -9,9 +9,8 @@ import pytest
 from outcome import still_waiting
 
 from cifar10.cluster import liveness
-from cifar10.cluster.liveness import _ENDED as ENDED
 from cifar10.cluster.liveness import _SILENT as SILENT
-from cifar10.cluster.liveness import LivenessMonitor, knock, reachable
+from cifar10.cluster.liveness import ENDED, LivenessMonitor, knock, reachable
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core.errors import InputError, TaskLostError
 
