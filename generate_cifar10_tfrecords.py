@@ -80,9 +80,8 @@ def generate(flags: argparse.Namespace) -> dict[str, object]:
     if lacking:
       with files.refusing_errors('--data-dir', data_dir):
         files.make_folder(data_dir)
-      refusal = '{holder} makes its files; wait for its end, or name another'
-      path = os.path.join(data_dir, 'cifar10.lock')
-      with lock.locked(path, f'--data-dir {data_dir}: {refusal}', claims=data_dir):
+      refusal = f'--data-dir {data_dir}: {{holder}} makes its files; wait, or name another'
+      with lock.locked(os.path.join(data_dir, 'cifar10.lock'), refusal, claims=data_dir):
         # Another process may have made them meanwhile, from another source perhaps.
         if flags.force or _lacking(data_dir, source):
           start_tensorflow.start()
@@ -107,16 +106,11 @@ def _lacking(data_dir: str, source: archive.Source) -> list[str]:
       older program), which would be overwritten.
   """
   content, paths = manifest.read_manifest(data_dir), _paths(data_dir)
-  if content is None:
-    if any(map(files.exists, paths.values())):
-      raise InputError(
-        f'{data_dir} holds record files without a manifest, which can be trained on as they are; '
-        '--force replaces them'
-      )
+  if content is None and not any(map(files.exists, paths.values())):
     return [*paths.values()]
-  there = {'name': manifest.CIFAR10.name, **content}  # Format 1 has no names.
+  there = {'name': manifest.CIFAR10.name, **(content or {})}  # Format 1 has no names.
   differing = [
-    f'{key} is {there.get(key)} there and {value} here'
+    f'{key} is {there.get(key, "unknown")} there and {value} here'
     for key, value in source.identity.items()
     if there.get(key) != value
   ]
@@ -142,7 +136,7 @@ def _convert(data_dir: str, source: archive.Source, selecting: str) -> None:
   paths = _paths(data_dir)
   for path in (*paths.values(), manifest.manifest_path(data_dir)):
     files.remove_unfinished(path)
-  opened = source.open(data_dir)
+  opened = source.open()
   entries = {}
   with contextlib.ExitStack() as stack:
     for split, path in paths.items():
@@ -159,8 +153,6 @@ def _convert(data_dir: str, source: archive.Source, selecting: str) -> None:
     # Before the record files get their names: if it is there and one of them is not, the next run
     # detects that this one was killed in between.
     manifest.write_manifest(data_dir, content)
-  for split, path in paths.items():
-    log.info('wrote %s: %s examples', path, f'{entries[split]["examples"]:,}')
 
 
 def convert_to_tfrecord(input_files: Sequence[str], output_file: str) -> int:
@@ -175,8 +167,7 @@ def _write(path: str, examples: Iterable[archive.Example]) -> int:
   from cifar10.data import records  # noqa: PLC0415  (TensorFlow, for which refusals do not wait)
 
   split = os.path.basename(path).partition('.')[0]
-  with logs.bar(examples, unit=' images', desc=split) as shown:
-    return records.write_examples(path, shown)
+  return records.write_examples(path, logs.bar(examples, unit=' images', desc=split))
 
 
 def _paths(data_dir: str) -> dict[str, str]:
@@ -194,13 +185,12 @@ def _source(flags: argparse.Namespace) -> archive.Source:
   if flags.synthetic is not None:
     identity |= {'source': 'synthetic', 'images_per_batch': flags.synthetic, 'seed': seed}
 
-  def opened(data_dir: str) -> archive.Opened:
+  def opened() -> archive.Opened:
     if flags.synthetic is not None:
-      folder = synthetic.write_synthetic(data_dir, flags.synthetic, seed, published)
+      folder = synthetic.write_synthetic(flags.data_dir, flags.synthetic, seed, published)
     else:
-      folder = download_and_extract(
-        data_dir, published=published, archive=flags.archive, url=flags.url
-      )
+      where = {'archive': flags.archive, 'url': flags.url}
+      folder = download_and_extract(flags.data_dir, published=published, **where)
     return archive.opened(folder, published, labels)
 
   return archive.Source(identity, opened)
@@ -218,15 +208,13 @@ def _selecting(flags: argparse.Namespace) -> str:
   return shlex.join(words)
 
 
-def _split(text: str) -> tuple[float, ...]:
-  try:
-    shares = tuple(map(float, text.split(',')))
-  except ValueError:
-    shares = ()
-  is_split = len(shares) == len(manifest.SUBSETS) and all(share > 0 for share in shares)
-  if not is_split or abs(sum(shares) - 1) > 1e-6:
+def shares(text: str) -> tuple[float, ...]:
+  """The type of --split."""
+  found = tuple(map(float, text.split(',')))
+  is_split = len(found) == len(manifest.SUBSETS) and all(share > 0 for share in found)
+  if not is_split or abs(sum(found) - 1) > 1e-6:
     raise argparse.ArgumentTypeError(f'{text!r} is not three numbers above 0 whose sum is 1')
-  return shares
+  return found
 
 
 def _parser(*, allow_abbrev: bool = True) -> argparse.ArgumentParser:
@@ -251,12 +239,12 @@ def _parser(*, allow_abbrev: bool = True) -> argparse.ArgumentParser:
   add('--labels', choices=kinds, help="CIFAR-100's 100 fine or 20 coarse classes (default: fine)")
   add = parser.add_argument_group('of own images').add_argument
   add('--name', help="of the data set (default: the folder's)")
-  shares = ','.join(map(str, image_folder.DEFAULT_SPLIT))
+  default = ','.join(map(str, image_folder.DEFAULT_SPLIT))
   add(
     '--split',
-    type=_split,
+    type=shares,
     metavar='T,V,E',
-    help=f'the shares of train, validation and eval, if the folder lacks them (default: {shares})',
+    help=f'the shares of train, validation and eval, if the folder lacks them (default: {default})',
   )
   return parser
 

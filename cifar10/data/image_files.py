@@ -31,30 +31,24 @@ def read_image(path: str) -> np.ndarray:
     InputError: the file does not exist, is no image, or is too large.
     StorageError: it cannot be read.
   """
-  if os.path.exists(path) and not os.path.isfile(path):  # A folder, or a pipe, which would block.
-    raise InputError(f'image {path} is no file')
+  if not os.path.isfile(path):  # A folder, or a pipe, which would block.
+    raise InputError(f'image {path} is no file, or does not exist')
   try:
     if os.path.getsize(path) > _LARGEST_BYTES:
       raise InputError(f'image {path} has over {_LARGEST_BYTES:,} bytes; make it smaller')
     with open(path, 'rb') as file:
       content = file.read()
-  except (FileNotFoundError, NotADirectoryError):
-    raise InputError(f'image {path} does not exist') from None
   except OSError as error:
-    raise StorageError(
-      f'image {path} cannot be read ({error.strerror}); mend that, and run again'
-    ) from None
+    raise StorageError(f'image {path} cannot be read ({error.strerror}); mend that') from None
   with context.eager_mode():  # Which a user's network or notebook may have switched off.
     try:
-      image = _decoded_webp(content) if content[8:12] == b'WEBP' else decode(content).numpy()
+      if content[8:12] == b'WEBP':
+        image = np.asarray(Image.open(io.BytesIO(content), formats=['WEBP']).convert('RGB'))
+      else:
+        image = decode(content).numpy()
     except (tf.errors.OpError, OSError, ValueError, Image.DecompressionBombError):
       raise InputError(f'image {path} cannot be read as PNG, JPEG or WebP; convert it') from None
     return as_seen(image).numpy()
-
-
-def _decoded_webp(content: bytes) -> np.ndarray:
-  with Image.open(io.BytesIO(content), formats=['WEBP']) as image:
-    return np.asarray(image.convert('RGB'))
 
 
 def decode(content: tf.Tensor) -> tf.Tensor:

@@ -147,9 +147,8 @@ class Cifar10DataSet:
     serialized = tf.data.TFRecordDataset(self.get_filenames()).batch(batch_size)
     return serialized.map(self.parser).prefetch(tf.data.AUTOTUNE)
 
-  def reading(self) -> contextlib.AbstractContextManager[None]:
-    """A context in which examples are read; a `PythonSource` names its faults there."""
-    return contextlib.nullcontext()
+  # A context in which examples are read; a `PythonSource` names its faults there.
+  reading = contextlib.nullcontext
 
   def first_images(self, count: int) -> np.ndarray:
     """Returns the first images in the files' order: uint8 [count or fewer, 32, 32, 3]."""
@@ -157,9 +156,10 @@ class Cifar10DataSet:
 
   def all_examples(self, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Returns images uint8 [n, 32, 32, 3] and labels int32 [n] in the files' order."""
-    size, config = most or self.count(), devices.session_config()
+    count = most or self.count()
+    config = devices.session_config()
     with devices.side_graph(), tf.compat.v1.Session(config=config) as session:
-      serialized = without_autotune(tf.data.TFRecordDataset(self.get_filenames()).batch(size))
+      serialized = without_autotune(tf.data.TFRecordDataset(self.get_filenames()).batch(count))
       parsed = self.parser(tf.compat.v1.data.make_one_shot_iterator(serialized).get_next())
       return session.run(parsed)
 

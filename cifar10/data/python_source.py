@@ -28,8 +28,7 @@ _SHAPE = (HEIGHT, WIDTH, DEPTH)
 _fold_in = tf.random.experimental.stateless_fold_in
 
 Chunk = tuple[np.ndarray, np.ndarray]  # Images uint8 [n, 32, 32, 3], labels int32 [n].
-Examples = tuple[tf.Tensor, ...]  # And of each its epoch and its place in it, int64 [n].
-_SIGNATURE = (
+_SIGNATURE = (  # And of each its epoch and its place in it, int64 [n].
   tf.TensorSpec([None, *_SHAPE], tf.uint8),
   *(tf.TensorSpec([None], dtype) for dtype in (tf.int32, tf.int64, tf.int64)),
 )
@@ -59,7 +58,10 @@ class PythonSource:
     """
     self._said = f'{flag} {name}'
     self._function = imported(flag, name)
-    self._takes_shards = _takes_shards(self._function)
+    self._takes_shards = False
+    with contextlib.suppress(TypeError, ValueError):  # An object, or written in C: no signature.
+      names = [*inspect.signature(self._function).parameters]
+      self._takes_shards = names[:2] == ['shard', 'num_shards']
     self._num_shards = num_workers if self._takes_shards else 1
     self._num_classes = num_classes
     self._examples_per_epoch = examples_per_epoch
@@ -118,7 +120,7 @@ class PythonSource:
     key = tf.constant([seed, worker], tf.int32)
     mirrored_first = tf.random.stateless_uniform([share], key, 0, 2, tf.int32)
 
-    def shuffled(*block: tf.Tensor) -> Examples:
+    def shuffled(*block: tf.Tensor) -> tuple[tf.Tensor, ...]:
       _, labels, epochs, places = block
       block_seed = _fold_in(_fold_in(key, ~epochs[0]), places[0])
       order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(labels)), block_seed)
@@ -225,13 +227,6 @@ class PythonSource:
   def _error(self, said: str) -> SourceError:
     self._fault = SourceError(self._said + said)
     return self._fault
-
-
-def _takes_shards(function: Callable[..., object]) -> bool:
-  """Whether it is a function with the parameters (shard, num_shards)."""
-  with contextlib.suppress(TypeError, ValueError):  # An object, or written in C: no signature.
-    return [*inspect.signature(function).parameters][:2] == ['shard', 'num_shards']
-  return False
 
 
 def _checked(item: object, error: Callable[[str], SourceError]) -> tuple[np.ndarray, list[int]]:

@@ -131,22 +131,21 @@ def test_what_is_no_batch_is_refused(cifar100, tmp_path):
 
 def test_reads_what_python_2_wrote(tmp_path):
   """Bytes as Python 2 and NumPy 1 wrote them: byte strings by the opcode U, the old module."""
-  data = np.arange(IMAGE_BYTES).astype(np.uint8)
+  data = np.arange(5 * IMAGE_BYTES).astype(np.uint8)
   rebuild = b'cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R'
   dtype = (
     b'cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb'
   )
   raw = b'T' + len(data).to_bytes(4, 'little') + data.tobytes()
-  state = b'(K\x01K\x01M\x00\x0c\x86' + dtype + b'\x89' + raw + b'tb'
-  (tmp_path / 'batch').write_bytes(
-    b'\x80\x02}(U\x04data' + rebuild + state + b'U\x06labels]K\x03au.'
-  )
-  [(image, label)] = read_batches([f'{tmp_path}/batch'])
-  np.testing.assert_array_equal(image, data)
-  assert label == 3
+  state = b'(K\x01K\x05M\x00\x0c\x86' + dtype + b'\x89' + raw + b'tb'
+  labels = b'U\x0bfine_labels](' + b'K\x03' * 5 + b'eu.'
+  (tmp_path / 'train').write_bytes(b'\x80\x02}(U\x04data' + rebuild + state + labels)
   (tmp_path / 'meta').write_bytes(b'\x80\x02}U\x10fine_label_names](U\x05appleU\raquarium_fishes.')
-  names = archive.read_names(f'{tmp_path}/meta', CIFAR100.labels['fine'])
-  assert names == ('apple', 'aquarium_fish')
+  opened = archive.opened(str(tmp_path), CIFAR100, CIFAR100.labels['fine'])
+  [(image, label)] = opened.splits['validation']
+  np.testing.assert_array_equal(image, data[-IMAGE_BYTES:])
+  assert label == 3
+  assert opened.data.classes == ('apple', 'aquarium_fish')
 
 
 def test_means_and_deviations_by_hand():

@@ -29,12 +29,9 @@ def test_no_manifest_and_format_1_are_cifar_10(tmp_path):
   assert described(tmp_path, {'format': 1, 'classes': classes, 'subsets': SPLITS}) == CIFAR10
 
 
-@pytest.mark.parametrize('description', [CIFAR10, SHAPES])
-def test_reads_what_it_writes(tmp_path, description):
-  assert described(tmp_path, {'format': 2, **description.to_json()}) == description
-
-
-def test_a_name_and_classes_are_enough(tmp_path):
+def test_reads_what_it_writes_and_a_name_and_classes_are_enough(tmp_path):
+  for description in (CIFAR10, SHAPES):
+    assert described(tmp_path, {'format': 2, **description.to_json()}) == description
   description = described(tmp_path, {'name': 'shapes', 'classes': ['circle', 'square']})
   assert description == DatasetInfo('shapes', ('circle', 'square'), CIFAR10.means, CIFAR10.stds)
   assert manifest.digests(str(tmp_path)) is None
@@ -49,6 +46,13 @@ def test_a_name_and_classes_are_enough(tmp_path):
     ({'classes': ['circle', '\ud800']}, 'has classes'),
     ({'channel_means': [125.3, 123.0, 113.9]}, 'from 0 to 1'),
     ({'channel_deviations': [0, 0.2, 0.2]}, 'has channel_deviations'),
+    ({'name': None}, 'has name None: it must be text in one line'),
+    ({'format': 3}, 'has format 3 and this program reads 1 to 2'),
+    ({'format': '2'}, "has format '2'"),
+    (
+      {'subsets': {**SPLITS, 'eval': {**ENTRY, 'bytes': 1.5}}},
+      r'is no manifest .*restore it, or correct',
+    ),
   ],
 )
 def test_refuses_in_one_line_what_cannot_be(tmp_path, wrong, message):
@@ -58,47 +62,28 @@ def test_refuses_in_one_line_what_cannot_be(tmp_path, wrong, message):
   assert 'cifar10.json' in str(refusal.value)
 
 
-def test_refuses_classes_without_a_name_and_what_is_no_object(tmp_path):
-  with pytest.raises(InputError, match='has name None: it must be text in one line'):
-    described(tmp_path, {'classes': ['circle', 'square'], 'subsets': SPLITS})
+def test_refuses_what_is_no_object(tmp_path):
   with pytest.raises(InputError, match=r"config\.json is no JSON object but \['x'\]"):
     DatasetInfo.from_json(['x'], 'config.json')
 
-
-@pytest.mark.parametrize(
-  'content',
-  [
-    '{',
-    '[]',
-    json.dumps({'subsets': {split: {**ENTRY, 'bytes': 1.5} for split in manifest.SUBSETS}}),
-  ],
-)
-def test_refuses_a_damaged_manifest(tmp_path, content):
-  (tmp_path / manifest.MANIFEST_NAME).write_text(content)
-  with pytest.raises(InputError, match=r'cifar10\.json is no manifest .*(restore it, or|run: )'):
-    manifest.read_manifest(str(tmp_path))
+  for content in ('{', '[]'):
+    (tmp_path / manifest.MANIFEST_NAME).write_text(content)
+    with pytest.raises(InputError, match=r'cifar10\.json is no manifest .*restore it, or run: '):
+      manifest.read_manifest(str(tmp_path))
 
 
-@pytest.mark.parametrize('written_as', [3, '2'])
-def test_refuses_another_format(tmp_path, written_as):
-  manifest.write_manifest(str(tmp_path), {'format': written_as, 'subsets': SPLITS})
-  with pytest.raises(InputError, match=f'has format {written_as!r} and this program reads 1 to 2'):
-    manifest.read_manifest(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-  ('made_by', 'remedy'),
-  [
-    ({'name': 'pets', 'flags': "--images '/my pets'"}, "run: {} --images '/my pets'"),
-    ({'name': 'shapes'}, 'restore it, or correct {folder}/cifar10.json'),
-    ({}, 'run: {}'),
-  ],
-)
-def test_the_remedy_has_the_flags_that_made_the_records(tmp_path, made_by, remedy):
-  manifest.write_manifest(str(tmp_path), made_by)
-  command = f'python generate_cifar10_tfrecords.py --data-dir {tmp_path}'
-  said = manifest.remedy(f'{tmp_path}/eval.tfrecords')
-  assert said == remedy.format(command, folder=tmp_path)
+def test_the_remedy_has_the_flags_that_made_the_records(tmp_path):
+  command = f'run: python generate_cifar10_tfrecords.py --data-dir {tmp_path}'
+  path = tmp_path / 'eval.tfrecords'
+  for made_by, remedy in [
+    ({'name': 'shapes'}, f'restore it, or correct {tmp_path}/cifar10.json'),
+    ({}, command),
+    ({'name': 'pets', 'flags': "--images '/my pets'"}, f"{command} --images '/my pets'"),
+  ]:
+    manifest.write_manifest(str(tmp_path), made_by)
+    assert manifest.remedy(str(path)) == remedy
+  path.touch()
+  assert manifest.remedy(str(path)) == f'restore it, or {remedy} --force'
 
 
 def test_neither_it_nor_what_refuses_loads_tensorflow():

@@ -10,12 +10,11 @@ import sys
 import given_sources
 import pytest
 from checkout import ROOT
-from outcome import followed, refused, succeeded, until
+from outcome import events, followed, refused, succeeded, until
 
 import cifar10
 import cifar10_main
 from cifar10 import report
-from cifar10.job import metrics_log
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 64]
 
@@ -38,18 +37,15 @@ def test_a_job_trains_resumes_and_remembers(train, run_here, data_dir, tmp_path)
   assert 'on 96 examples' in result.stderr
   config = json.loads((tmp_path / 'job' / 'config.json').read_text())
   assert (config['source'], config['examples_per_epoch']) == ('given_sources:ones', 96)
-  [start] = [e for e in metrics_log.read(str(tmp_path / 'job')) if e['event'] == 'start']
+  [start] = events(tmp_path / 'job', 'start')
   assert start['options']['source'] == 'given_sources:ones'
   assert start['examples_per_epoch'] == 96
   # A job dir belongs to its source, which need not be said again.
   said = refused(train('listed', '--train-steps', 8, *flags))
   assert 'source is given_sources:ones there and given_sources:listed here' in said
-  again = train(None, '--train-steps', 8, *flags)
-  assert again.returncode == 0, again.stderr
-  assert 'resuming at step 6' in again.stderr
-  where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', '--mode', 'evaluate']
-  evaluated = run_here(*where)
-  assert json.loads(evaluated.stdout)['examples'] == 70
+  assert 'resuming at step 6' in train(None, '--train-steps', 8, *flags).stderr
+  evaluate = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', '--mode', 'evaluate']
+  assert succeeded(run_here(*evaluate))['examples'] == 70
 
 
 def test_python_takes_a_function_and_an_iterable_as_it_stands(data_dir, tmp_path):
@@ -86,7 +82,7 @@ def test_what_goes_wrong_while_training_is_one_line(data_dir, tmp_path):
   said = 'error: --source given_sources:raises_late: example 97 (counted from 1): KeyError: '
   assert log.splitlines()[-1].startswith(said)
   assert 'Traceback' not in log
-  [end] = [e for e in metrics_log.read(str(tmp_path)) if e['event'] == 'end']
+  [end] = events(tmp_path, 'end')
   assert end['reason'] == 'error'
   assert end['message'].startswith('SourceError: --source given_sources:')
 
@@ -98,15 +94,12 @@ def test_a_source_in_place_of_the_validation_split(run_here, data_dir, tmp_path)
   source = ['--validation-source', 'given_sources:shuffled', '--source', 'given_sources:Flow']
   steps = ['--train-steps', 6, '--eval-every-steps', 2, '--stop-at-accuracy', 0]
   assert succeeded(run_here(*where, *SMALL, *source, *steps))['ended_by'] == 'stop_at_accuracy'
-  events = [each for each in metrics_log.read(str(job)) if each['event'] == 'evaluate']
-  assert [(each['subset'], each['examples']) for each in events] == [
-    ('validation', 96),
-    ('eval', 70),
-  ]
+  found = [(each['subset'], each['examples']) for each in events(job, 'evaluate')]
+  assert found == [('validation', 96), ('eval', 70)]
   assert os.listdir(job / 'best')
   evaluate = ['--mode', 'evaluate', '--subset', 'validation', '--checkpoint', 'best']
   evaluated = json.loads(run_here(*where, *evaluate).stdout)
-  assert evaluated['accuracy'] == events[0]['accuracy']
+  assert evaluated['accuracy'] == events(job, 'evaluate')[0]['accuracy']
   table = run_here(job, '--data-dir', data_dir, '--subset', 'validation', '--table', command=report)
   [said] = succeeded(table)['jobs']
   assert said['evaluation']['examples'] == 96

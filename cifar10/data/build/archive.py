@@ -31,8 +31,6 @@ from cifar10.data.manifest import DEPTH, DatasetInfo
 Example = tuple[np.ndarray, int]  # An image, uint8 [3072], planes R, G, B, and its label.
 Fifths = tuple[int, int]  # Which part of a batch: from fifth to fifth.
 
-_TIMEOUT = 30  # seconds without a byte of a download
-
 
 class Opened(NamedTuple):
   """What a source of images has when it is ready to be converted."""
@@ -46,7 +44,7 @@ class Source(NamedTuple):
   """Where images come from."""
 
   identity: Mapping[str, object]  # The manifest's entry on it; equal entries mean equal records.
-  open: Callable[[str], Opened]  # With the data dir; raises InputError.
+  open: Callable[[], Opened]  # Raises InputError.
 
 
 class Labels(NamedTuple):
@@ -129,8 +127,8 @@ def opened(folder: str, published: Published, labels: Labels) -> Opened:
   splits = {split: read(split) for split in published.splits}
   if published is CIFAR10:  # With the published means and deviations, which are rounded.
     return Opened(manifest.CIFAR10, splits)
-  names = read_names(os.path.join(folder, published.names_member), labels)
-  return Opened(measured(labels.name, names, read('train')), splits)
+  names = _unpickled(os.path.join(folder, published.names_member))[labels.names_key]
+  return Opened(measured(labels.name, [*map(six.ensure_str, names)], read('train')), splits)
 
 
 def measured(name: str, classes: Sequence[str], examples: Iterable[Example]) -> DatasetInfo:
@@ -186,8 +184,8 @@ def download_and_extract(
     digest = hashlib.new(published.algorithm, content, usedforsecurity=False).hexdigest()
     if digest != published.digests.get(name, digest):
       raise InputError(
-        f'{name} in {path} has {published.algorithm} {digest}, not {published.digests[name]}: it '
-        f'is damaged or not of {published.name}; delete {path} and run again'
+        f'{name} in {path} has {published.algorithm} {digest}, not {published.digests[name]}; '
+        f'delete {path} and run again'
       )
     lacking.discard(name)
     if folder != path:
@@ -197,8 +195,8 @@ def download_and_extract(
         file.write(content)
   if lacking:
     raise InputError(
-      f'{path} lacks {", ".join(sorted(lacking))}: it is not {published.name}; name what it is '
-      'with --dataset, or another --archive, or delete it if it is a download'
+      f'{path} lacks {", ".join(sorted(lacking))}: it is not {published.name}; delete it, or name '
+      'another --dataset or --archive'
     )
   return folder
 
@@ -214,7 +212,7 @@ def download(url: str, path: str) -> None:
   try:
     done = os.path.getsize(part) if os.path.exists(part) else 0
     request = urllib.request.Request(url, headers={'Range': f'bytes={done}-'} if done else {})
-    with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+    with urllib.request.urlopen(request, timeout=30) as response:  # Seconds without a byte.
       # A server that ignores Range sends the whole file.
       start = done if response.status == http.HTTPStatus.PARTIAL_CONTENT else 0
       left = response.headers.get('Content-Length')
@@ -268,11 +266,6 @@ def read_batches(
       raise InputError(f'{path} is no batch of {labels.name}; fetch that') from None
     first, end = (len(images) * fifth // 5 for fifth in fifths)
     yield from zip(images[first:end], numbers[first:end])
-
-
-def read_names(path: str, labels: Labels) -> tuple[str, ...]:
-  """Returns the classes' names in the order of the labels, from the member that has them."""
-  return tuple(six.ensure_str(name) for name in _unpickled(path)[labels.names_key])
 
 
 def _unpickled(path: str) -> Any:

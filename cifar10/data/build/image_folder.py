@@ -1,5 +1,6 @@
 """Reads a folder with a sub-folder of images for each class, and divides it into three splits."""
 
+import glob
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -57,8 +58,7 @@ def image_folder(
     'listing_sha256': hashlib.sha256(os.fsencode(listing)).hexdigest(),
   }
 
-  def opened(data_dir: str) -> Opened:
-    del data_dir
+  def opened() -> Opened:
     images = _read_all(paths)
     splits = _divided(listed, images, held_out, seed)
     data = measured(name, [*listed['train']], splits['train'])
@@ -83,8 +83,8 @@ def _read_all(paths: Sequence[str]) -> dict[str, np.ndarray]:
       return None
 
   images = image_files.read_ahead(read, paths)
-  with logs.bar(images, total=len(paths), unit=' images', desc='read') as shown:
-    return {path: image for path, image in zip(paths, shown) if image is not None}
+  shown = logs.bar(images, total=len(paths), unit=' images', desc='read')
+  return {path: image for path, image in zip(paths, shown) if image is not None}
 
 
 def _divided(
@@ -114,10 +114,7 @@ def _divided(
   splits = {}
   for split in SUBSETS:
     if empty := [name for name, paths in parts[split].items() if not paths]:
-      raise InputError(
-        f'class {empty[0]} has too few images for {split}; add some in PNG, JPEG or WebP, change '
-        '--split, or remove the class'
-      )
+      raise InputError(f'class {empty[0]} has too few images for {split}; add some, or remove it')
     by_label = enumerate(parts[split].values())
     examples = [(images[path], label) for label, paths in by_label for path in paths]
     splits[split] = [examples[index] for index in rng.permutation(len(examples))]
@@ -130,7 +127,9 @@ def _list_splits(folder: str) -> dict[str, Classes]:
   Raises:
     InputError: train or eval is missing, classes differ, or a class is empty or holds folders.
   """
-  inside = _sub_folders(folder)
+  if not os.path.isdir(folder):
+    raise InputError(f'--images {folder} is no folder; name one with a folder for each class')
+  inside = {os.path.basename(path): path for path in _sub_folders(folder)}
   if not (set(inside) <= set(SUBSETS) and any(map(_sub_folders, inside.values()))):
     return {'train': _list_classes(folder)}  # Where a class may be called `train`.
   splits = {name: _list_classes(path) for name, path in inside.items()}
@@ -143,27 +142,21 @@ def _list_splits(folder: str) -> dict[str, Classes]:
 
 
 def _list_classes(folder: str) -> Classes:
-  classes = {name: [*_visible(inside).values()] for name, inside in _sub_folders(folder).items()}
-  for name, paths in classes.items():
+  classes = {}
+  for inside in _sub_folders(folder):
+    classes[os.path.basename(inside)] = paths = _visible(inside)
     if not paths or any(map(os.path.isdir, paths)):
       raise InputError(
-        f'{os.path.join(folder, name)} must hold images, and no folders: only train, validation '
-        'and eval may hold classes'
+        f'{inside} must hold images, and no folders: only train, validation and eval may hold '
+        'classes'
       )
   return classes
 
 
-def _sub_folders(folder: str) -> dict[str, str]:
-  return {name: path for name, path in _visible(folder).items() if os.path.isdir(path)}
+def _sub_folders(folder: str) -> list[str]:
+  return [path for path in _visible(folder) if os.path.isdir(path)]
 
 
-def _visible(folder: str) -> dict[str, str]:
-  """Returns paths by name, without hidden ones, sorted: the order of a file system is its own."""
-  try:
-    names = sorted(name for name in os.listdir(folder) if not name.startswith('.'))
-  except OSError as error:
-    raise InputError(
-      f'--images: {folder} cannot be listed ({error.strerror}); name a folder with one for each '
-      'class'
-    ) from None
-  return {name: os.path.join(folder, name) for name in names}
+def _visible(folder: str) -> list[str]:
+  """Returns paths without hidden ones, sorted: the order of a file system is its own."""
+  return sorted(glob.glob(os.path.join(glob.escape(folder), '*')))

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from cifar10.core import files
-from cifar10.core.logs import log
 from cifar10.data.build.archive import CIFAR10, Published
 from cifar10.data.manifest import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
@@ -51,7 +50,6 @@ def write_synthetic(
     per_class = {kind.key: num_classes // kind.num_classes for kind in kinds.values()}
     numbers = {key: (labels // fine).tolist() for key, fine in per_class.items()}
     write(name, {**numbers, b'data': np.concatenate(parts)})
-  log.info('made %s: %s images a batch', folder, f'{images_per_batch:,}')
   return folder
 
 
