@@ -3,7 +3,6 @@
 import sys
 
 import tensorflow as tf
-import tqdm
 from tensorflow.compat.v1 import Session
 from tensorflow.train import Coordinator
 
@@ -16,13 +15,8 @@ _REDRAW_SECONDS = 0.5
 _BAR = '{percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}  {desc}'
 
 
-def evaluation_bar(split: str, num_examples: int) -> tqdm.tqdm:
-  """Returns a bar of images, which is seen on a terminal and in a notebook."""
-  is_hidden = not (num_examples and _shows_bars())
-  return logs.images_bar(num_examples, f'evaluating {split}', disable=is_hidden)
-
-
-def _shows_bars() -> bool:
+def shows_bars() -> bool:
+  """Tells whether standard error is a terminal or a notebook's."""
   in_notebook = type(sys.stderr).__module__.startswith('ipykernel')
   return in_notebook or sys.stderr.isatty()
 
@@ -35,7 +29,7 @@ class Progress(Callback):
 
   def __init__(self, run: Run):
     self._run = run
-    self._has_bar = _shows_bars() and not run.cluster.is_distributed
+    self._has_bar = shows_bars() and not run.cluster.is_distributed
     self._every_seconds: float = _REDRAW_SECONDS if self._has_bar else run.options.log_every
     self._window = Window(0)
     self._began_at = 0  # The step at which this process's latest session began.

@@ -75,7 +75,7 @@ def adopt_config(
   `given` are the options that the command line or its recipe sets; `config` is what `read_config`
   read in the job dir `path`. A run without `training` evaluates, predicts or exports.
   """
-  job, known = _trained_with(_renamed(config, given.get('network'), path), path)
+  job = _trained_with(_renamed(config, given.get('network'), path), path)
   here = {**all_values(from_values({'network': job['network']})), **given}
   declared = declarations(HParams, Augmentation, families.find(job['network']))
   fixed = {each.name for each in declared if each.fixed} | {'network'}
@@ -86,8 +86,8 @@ def adopt_config(
     given = {name: given[name] for name in given if name not in of_training}
   different = [name for name in job if name in fixed & set(given) and job[name] != given[name]]
   if training:  # Checkpoints hold the variables of one optimizer.
-    switches = {each.name for each in declared if each.switch} & known
-    different += [name for name in job if name in switches and bool(job[name]) != bool(here[name])]
+    switches = [each.name for each in declared if each.switch]
+    different += [name for name in switches if bool(job[name]) != bool(here[name])]
   if different:
     listed = [f'{name} is {job[name]} there and {here[name]} here' for name in different]
     raise InputError(
@@ -111,8 +111,8 @@ def _renamed(config: Mapping[str, Any], network: str | None, path: str) -> Mappi
   return {**config, 'network': network}
 
 
-def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any], set[str]]:
-  """Returns all options of a job by name, and the names of those in its configuration.
+def _trained_with(config: Mapping[str, Any], path: str) -> dict[str, Any]:
+  """Returns all options of a job by name.
 
   An option missing there is newer than the job, which ran with the default. Older configurations
   also have options of other families, which had no effect.
@@ -121,7 +121,7 @@ def _trained_with(config: Mapping[str, Any], path: str) -> tuple[dict[str, Any],
   family = [families.find(network)] if families.is_known(network) else []
   try:
     known = dict(from_json((HParams, Augmentation, *family), config))
-    return all_values(from_values({'network': network, **known})), set(known)
+    return all_values(from_values({'network': network, **known}))
   except InputError as error:
     raise damaged(path, error) from None
 

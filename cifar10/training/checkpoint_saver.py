@@ -10,6 +10,7 @@ import tensorflow as tf
 from cifar10.callbacks.base import Callback
 from cifar10.core import files
 from cifar10.core.errors import StorageError
+from cifar10.job.run import Run
 
 SECONDS = 600  # Between two checkpoints by default, as in the Estimator's RunConfig.
 # Names of incomplete files, which TensorFlow and this program leave behind when killed.
@@ -35,38 +36,24 @@ class _Multiples(tf.compat.v1.train.SecondOrStepTimer):
 class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
   """TensorFlow's hook, whose listeners evaluate what it saves; this one also saves between."""
 
-  def __init__(
-    self,
-    job_dir: str,
-    every_steps: int,
-    callbacks: Sequence[Callback],
-    listeners: Sequence[Any] = (),
-    *,
-    others_every_steps: int | None = None,
-    every_seconds: float = math.inf,
-    updates_later: bool,
-  ):
-    """Args:
-    job_dir: the folder of the checkpoints.
-    every_steps: global steps between two checkpoints that the listeners evaluate.
-    callbacks: their on_save is called after each save.
-    listeners: TensorFlow's; it adds its own.
-    others_every_steps: global steps between two checkpoints, which are not all evaluated.
-    every_seconds: how long after a checkpoint another one is saved, which is not evaluated.
-    updates_later: whether a later hook makes the update, as in synchronous training. After a batch
-      the moving averages are updated then, but the weights are not: so this hook saves before the
-      next batch.
-    """
+  def __init__(self, run: Run, callbacks: Sequence[Callback]):
+    """`callbacks`: their on_save is called after each save."""
+    options = run.options
+    save_every = options.save_every_steps or options.eval_every_steps
+    every_steps = options.eval_every_steps if run.evaluates else save_every
     # No graph as text or beside each checkpoint: it takes a second at the start and a third of the
     # disk, each mode builds its own graph, and TensorBoard's is in the summaries.
-    super().__init__(job_dir, save_steps=every_steps, listeners=listeners, save_graph_def=False)
-    self._job_dir = job_dir
+    super().__init__(run.job_dir, save_steps=every_steps, save_graph_def=False)
     self._callbacks = callbacks
     self._timer: Any = _Multiples(every_steps=every_steps)
-    self._others: Any = _Multiples(every_steps=others_every_steps or every_steps)
-    self._every_seconds = every_seconds
+    self._others: Any = _Multiples(every_steps=save_every)  # Not all of these are evaluated.
+    # An evaluator evaluates all checkpoints: early stopping counts them.
+    is_by_steps = options.save_every_steps or run.cluster.has_evaluator
+    self._every_seconds = math.inf if is_by_steps else SECONDS
     self._saved_at = time.monotonic()
-    self._updates_later = updates_later
+    # A later hook makes the update of synchronous training. After a batch the moving averages are
+    # updated then, but the weights are not: so this hook saves before the next batch.
+    self._updates_later = run.role.is_sync
     self._computed: Any = None  # The values of the last batch, not yet processed.
 
   def begin(self) -> None:
@@ -109,9 +96,9 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     # later. Saved before, they would be what the same command resumes from.
     if not all(session.run(self._finite)):
       raise tf.compat.v1.train.NanLossDuringTrainingError
-    if not files.is_dir(self._job_dir):  # TensorFlow would make it again.
+    if not files.is_dir(self._checkpoint_dir):  # TensorFlow would make it again.
       raise StorageError(
-        f'--job-dir {self._job_dir} has vanished; put it back, and the same command goes on'
+        f'--job-dir {self._checkpoint_dir} has vanished; put it back, and the same command goes on'
       )
     listeners = self._listeners if evaluating else []
     for listener in listeners:

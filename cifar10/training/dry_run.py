@@ -43,12 +43,11 @@ def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
   if cluster.task_type == 'ps':
     return report
   has_ended = cluster.is_chief and trainer.still_ended(run.options)
-  if not has_ended:
-    trainer.claim(run, writes=False)
+  trainer.claim(run, writes=False)
   report |= _steps(run)
   is_evaluator = cluster.task_type == 'evaluator'
   if is_evaluator or (with_evaluations and run.role.evaluates_at_the_end):
-    Evaluator(run).check(run.split_on_the_way, run.final_split)
+    Evaluator(run).check()
   if is_evaluator:
     return report
   mean = _seconds_per_step(run)
@@ -89,9 +88,7 @@ def _seconds_per_step(run: Run) -> float:
     options = dataclasses.replace(
       run.options,
       job_dir=folder,
-      distribute=None,
       sync=False,
-      backup_workers=0,
       max_minutes=None,  # All steps are timed, and nothing is saved between them.
       eval_every_steps=_NEVER,
       save_every_steps=_NEVER,

@@ -1,6 +1,7 @@
 """Evaluates a job's checkpoints: a single one, or each one that a training saves."""
 
 import contextlib
+import functools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from cifar10.callbacks import progress, registry
 from cifar10.callbacks.base import Callback, Evaluation
-from cifar10.core import files
+from cifar10.core import files, logs
 from cifar10.core.errors import StorageError
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline
@@ -80,6 +81,7 @@ class Evaluator:
 
   Attributes:
     callbacks: hear of each evaluation.
+    examples: returns those of a split, as `held_out` does; the same each time.
     input_fn: of the split that is evaluated on the way.
     last: what the last evaluation found, as the program prints it.
   """
@@ -88,21 +90,19 @@ class Evaluator:
     self.callbacks: list[Callback] = []  # The trainer adds them.
     self.last: dict[str, Any] = {}
     self._run = run
-    self._examples: dict[str, Examples] = {}
-    self._kept: dict[str, KeptEvaluation] = {}
+    self.examples = functools.cache(functools.partial(held_out, run))
+    self._kept = functools.cache(lambda split: KeptEvaluation(run, self.input_fn_of(split)))
     self.input_fn = self.input_fn_of(run.split_on_the_way)
 
   def input_fn_of(self, split: str) -> Callable[[], Any]:
     """Returns an input function that reads each example of a split once."""
     size = self._run.hparams.eval_batch_size
-    return lambda: input_pipeline.cut(self.check(split).one_pass(size), 1)
+    return lambda: input_pipeline.cut(self.examples(split).one_pass(size), 1)
 
-  def check(self, *splits: str) -> Examples:
-    """Returns the examples of the last of these splits; raises InputError as `held_out` does."""
-    for split in splits:
-      if split not in self._examples:
-        self._examples[split] = held_out(self._run, split)
-    return self._examples[split]
+  def check(self) -> None:
+    """Raises InputError, as `held_out` does, for the splits of a training."""
+    self.examples(self._run.split_on_the_way)
+    self.examples(self._run.final_split)
 
   def evaluated(self, split: str, on_the_way: bool = False) -> dict[str, Any]:
     """Evaluates the job's checkpoint, unless that was the last one; returns what is printed."""
@@ -119,15 +119,15 @@ class Evaluator:
     """Evaluates a checkpoint in the split's graph, calls callbacks, and returns the metrics."""
     run = self._run
     run.role.monitor.check()  # After SIGTERM there is no time to evaluate the last checkpoint.
-    if split not in self._kept:
-      self._kept[split] = KeptEvaluation(run, self.input_fn_of(split))
-    examples, size = self.check(split), run.hparams.eval_batch_size
+    kept, examples, size = self._kept(split), self.examples(split), run.hparams.eval_batch_size
     count = examples.num_examples_per_epoch()
-    with examples.reading(), progress.evaluation_bar(split, count) as bar:
-      for _ in self._kept[split].batches(checkpoint):
+    is_hidden = not (count and progress.shows_bars())
+    bar = logs.images_bar(count, f'evaluating {split}', disable=is_hidden)
+    with examples.reading(), bar:
+      for _ in kept.batches(checkpoint):
         bar.update(min(size, count - bar.n))
         run.role.monitor.check()
-    metrics = self._kept[split].metrics()
+    metrics = kept.metrics()
     self.last = printed(run, split, checkpoint, metrics)
     matrix = metrics.pop(MATRIX)
     run.step = self.last['global_step']
@@ -178,7 +178,7 @@ def printed(run: Run, split: str, checkpoint: str, metrics: Metrics) -> dict[str
 def evaluate_once(run: Run) -> dict[str, Any]:
   """Evaluates one checkpoint on one split and returns the result."""
   evaluator = Evaluator(run)
-  evaluator.check(run.final_split)
+  evaluator.examples(run.final_split)
   evaluator.callbacks += registry.make_own(run)
   try:
     with files.naming_errors('--job-dir', run.job_dir):

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cifar10.core.errors import InputError
 from cifar10.data import input_pipeline
 from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.data.python_source import PythonSource
@@ -82,21 +81,25 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   Raises:
     InputError: data are missing or not the job's, or the towers cannot share a batch.
   """
-  examples = training_examples(run)
-  training = _check_data(run, examples)
-  run = for_training(run, training.examples_per_epoch, with_evaluations=with_evaluations)
-  estimator = JobEstimator(run, training, examples, with_evaluations=with_evaluations)
-  evaluator = estimator.evaluator
+  hparams, examples = run.hparams, training_examples(run)
+  hparams.family.describe()  # A user's own may fail.
+  input_pipeline.check_shards(hparams.train_batch_size, len(run.placement.tower_devices))
+  input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
+  count = examples.num_examples_per_epoch()
+  seen = hparams.family, examples.first_images, run.data
+  prepared = fastnet.prepare(*seen, run.session_config(), run.placement.num_gpus)
+  training = Training(run.role, count, prepared, warm_start.initializers(run))
+  run = for_training(run, count, with_evaluations=with_evaluations)
+  estimator = JobEstimator(run, training, examples)
   if with_evaluations and run.role.evaluates_at_the_end:
-    # Here, so that a damaged split is found before training.
-    evaluator.check(run.split_on_the_way, run.final_split)
+    estimator.evaluator.check()  # Here, so that a damaged split is found before training.
   # A user's own network may fail in evaluation alone, hours from here.
-  hooks = [OwnNetworkHook(run.hparams, run.data)] if run.hparams.family.PLACE else []
+  hooks = [OwnNetworkHook(run.hparams, run.data)] if hparams.family.PLACE else []
   return Experiment(
     estimator,
     tf_estimator.TrainSpec(input_fn(run, examples), max_steps=run.last_step, hooks=hooks),
     # Each checkpoint that is saved for it, on every example of the split.
-    tf_estimator.EvalSpec(evaluator.input_fn, steps=None, throttle_secs=0),
+    tf_estimator.EvalSpec(estimator.evaluator.input_fn, steps=None, throttle_secs=0),
   )
 
 
@@ -121,22 +124,13 @@ def training_examples(run: Run) -> Examples:
 
 
 def for_training(run: Run, examples_per_epoch: int, *, with_evaluations: bool) -> Run:
-  """Returns the run with what only a training knows: its epoch, and its length in steps.
-
-  Raises:
-    InputError: the steps are too many, or do not fit each other.
-  """
+  """Returns the run with what only a training knows: its epoch, and its length in steps."""
   hparams = run.hparams
   if epochs := hparams.train_epochs:
     steps = schedules.steps_of(epochs, examples_per_epoch, run.examples_per_step)
-    if steps >= 1 << 31:  # As options hold them.
-      raise InputError(f'--train-epochs {epochs:g}: its {steps:,} steps are too many; lower it')
     hparams = dataclasses.replace(hparams, train_steps=steps)
   return dataclasses.replace(
-    run,
-    hparams=hparams,
-    examples_per_epoch=examples_per_epoch,
-    evaluates=with_evaluations and run.role.evaluates_on_the_way,
+    run, hparams=hparams, examples_per_epoch=examples_per_epoch, evaluates=with_evaluations
   )
 
 
@@ -150,17 +144,3 @@ def input_fn(run: Run, examples: Examples) -> Callable[[], tf.data.Dataset]:
     return input_pipeline.cut(batches, len(run.placement.tower_devices))
 
   return make_batches
-
-
-def _check_data(run: Run, examples: Examples) -> Training:
-  """Checks the data before writing anything; returns what is known of the training by then."""
-  hparams = run.hparams
-  hparams.family.describe()  # A user's own may fail.
-  input_pipeline.check_shards(hparams.train_batch_size, len(run.placement.tower_devices))
-  input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
-  num_examples = examples.num_examples_per_epoch()
-  seen = hparams.family, examples.first_images, run.data
-  prepared = fastnet.prepare(*seen, run.session_config(), run.placement.num_gpus)
-  if not (hparams.freeze or run.options.warm_start_from):
-    return Training(run.role, num_examples, prepared)
-  return Training(run.role, num_examples, prepared, warm_start.initializers(run))

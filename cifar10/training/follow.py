@@ -26,7 +26,7 @@ def follow(run: Run) -> dict[str, Any]:
     Terminated: the process received SIGTERM.
   """
   evaluator = Evaluator(run)
-  evaluator.check(run.split_on_the_way, run.final_split)
+  evaluator.check()
   evaluator.callbacks += registry.make_all(run)
   seen, seen_at = '', time.monotonic()
   while True:

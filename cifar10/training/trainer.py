@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,14 +15,14 @@ from cifar10.cluster.control import ControlState
 from cifar10.cluster.parameter_server import announce_done, chief_is_done
 from cifar10.cluster.roles import Role
 from cifar10.core import devices, files
-from cifar10.core.errors import CommandError, InputError, StorageError, Terminated
+from cifar10.core.errors import CommandError, InputError, StorageError, TaskLostError, Terminated
 from cifar10.core.logs import log
 from cifar10.data import manifest
 from cifar10.job import checkpoints, control_requests, job_config, metrics_log, stop_record
 from cifar10.job.run import Run
 from cifar10.job.stop_record import StopReason
 from cifar10.options.run_options import RunOptions
-from cifar10.training import checkpoint_saver, optimizers
+from cifar10.training import checkpoint_saver
 from cifar10.training.estimator import Predictor, model_function, run_config
 from cifar10.training.evaluator import Evaluator, Examples
 from cifar10.training.model_fn import Training
@@ -43,23 +42,20 @@ class JobEstimator(tf_estimator.Estimator):
     task_hook: counts the steps of this process.
   """
 
-  def __init__(self, run: Run, training: Training, examples: Examples, *, with_evaluations: bool):
+  def __init__(self, run: Run, training: Training, examples: Examples):
     """Writes nothing.
 
     Args:
       run: from `experiment.for_training`.
       training: what the model function must know of the training.
       examples: the training's.
-      with_evaluations: whether checkpoints are saved for evaluations, in this process or beside it.
     """
     self.evaluator = Evaluator(run)
     self.ended_by = ''
     self.task_hook = _TaskHook(run.role)
     self._run = run
     self._examples = examples
-    self._with_evaluations = with_evaluations
-    self._callbacks = self.evaluator.callbacks  # Filled when the job is this process's.
-    self._others: list[Callback] = []
+    self._others: list[Callback] = []  # Filled when the job is this process's.
     self._meter = Meter(run, self._others)
     training = training._replace(on_graph=self._meter.on_graph)
     super().__init__(model_function(run, training), config=run_config(run), params=run.hparams)
@@ -95,8 +91,9 @@ class JobEstimator(tf_estimator.Estimator):
         self._make_up_for_an_evaluation()
         with self._examples.reading(), run.role.connected(self.config.session_config):
           super().train(input_fn, [*own_hooks, *(hooks or [])], **more)
+        self._check_end()
       except BaseException as error:
-        tell_of_error(error, run, self._callbacks)
+        tell_of_error(error, run, self.evaluator.callbacks)
         raise
       self.ended_by = self._end()
     return self
@@ -116,30 +113,16 @@ class JobEstimator(tf_estimator.Estimator):
 
   def _make_hooks(self) -> list[Any]:
     """Returns the job's hooks, in the order of their calls."""
-    run = self._run
-    savers = [self._saver()] if run.is_chief else []
+    run, callbacks = self._run, self.evaluator.callbacks
+    savers = [checkpoint_saver.SaveHook(run, callbacks)] if run.is_chief else []
     for saver in savers:
       run.save, run.predictor = saver.save_now, self._predictor
     self._others[:] = registry.make_all(run)
+    callbacks[:] = [self._meter, *self._others]
     # The meter and the callbacks precede the saver, so that on_step_end runs before a save. The
     # control hooks, which end training, come after all that may request an end.
-    self._callbacks[:] = [self._meter, *self._others]
-    hooks = [*self._callbacks, *savers, self.task_hook]
+    hooks = [*callbacks, *savers, self.task_hook]
     return run.role.with_control(hooks)
-
-  def _saver(self) -> checkpoint_saver.SaveHook:
-    options, role = self._run.options, self._run.role
-    save_every = options.save_every_steps or options.eval_every_steps
-    # An evaluator evaluates all checkpoints: early stopping counts them.
-    is_by_steps = options.save_every_steps or role.cluster.has_evaluator
-    return checkpoint_saver.SaveHook(
-      options.job_dir,
-      options.eval_every_steps if self._with_evaluations else save_every,
-      self._callbacks,
-      others_every_steps=save_every,
-      every_seconds=math.inf if is_by_steps else checkpoint_saver.SECONDS,
-      updates_later=role.is_sync,
-    )
 
   def _predictor(self) -> Callable[[np.ndarray], np.ndarray]:
     network = Predictor(self._run)
@@ -155,75 +138,71 @@ class JobEstimator(tf_estimator.Estimator):
 
     TensorFlow evaluates none that a training begins with.
     """
-    run = self._run
-    step = checkpoints.latest_step(run.job_dir) if run.evaluates else 0
+    run, step = self._run, self._run.step
     is_due = step > 0 and (step % run.options.eval_every_steps == 0 or step >= run.last_step)
+    is_due &= run.evaluates and run.role.evaluates_on_the_way
     if is_due and not metrics_log.has_evaluation(run.job_dir, step, run.split_on_the_way):
       self.evaluator.evaluated(run.split_on_the_way, on_the_way=True)
 
-  def _end(self) -> str:
-    """Calls callbacks, records an early end, releases the servers; returns the reason."""
-    run, step = self._run, self._run.step
-    reason = run.stop_reason
-    cluster, monitor = run.cluster, run.role.monitor
+  def _check_end(self) -> None:
+    """Notes the step that is saved; raises TaskLostError or Terminated for an end before the last.
+
+    A worker's chief may have ended before it saved the last step.
+    """
+    run, cluster, monitor = self._run, self._run.cluster, self._run.role.monitor
     # All tasks of an all-reduce end after the same step.
     is_saved = run.is_chief or cluster.is_reduced or chief_is_done(cluster, monitor)
-    if not (is_saved or monitor.stopping):
-      monitor.stopping, saved = True, checkpoints.latest_step(run.job_dir)
-      monitor.lost = (
+    monitor.closed = True
+    if run.is_chief:  # A finished job made no step; a synchronous chief's last batch no update.
+      run.step = checkpoints.latest_step(run.job_dir)
+    monitor.check()
+    if not is_saved:
+      saved = checkpoints.latest_step(run.job_dir)
+      raise TaskLostError(
         f'the chief has ended before it saved the last step: --job-dir {run.job_dir} has step '
         f'{saved:,}; start the chief and this task again'
       )
-    monitor.closed = True
-    if run.is_chief:  # A finished job made no step; a synchronous chief's last batch no update.
-      step = checkpoints.latest_step(run.job_dir)
-      if reason:
-        stop_record.write(run.job_dir, reason, step)
-    if monitor.stopping:
-      _tell_all(self._callbacks, *_why_stopped(run), step)
-      monitor.check()
-    if not reason and run.is_chief and step < run.last_step:
-      reason = StopReason(stop_record.BY_CALLBACK, f'a callback ended it at step {step:,}')
+
+  def _end(self) -> str:
+    """Calls callbacks, records an early end, releases the servers; returns the reason."""
+    run, reason = self._run, self._run.stop_reason
+    if run.is_chief and reason:
+      stop_record.write(run.job_dir, reason, run.step)
+    elif run.is_chief and run.step < run.last_step:
+      reason = StopReason(stop_record.BY_CALLBACK, f'a callback ended it at step {run.step:,}')
     reason = reason or StopReason('train_steps', 'the last step was made')
-    for callback in self._callbacks:
-      callback.on_train_end(reason.name, reason.message, step)
-    announce_done(cluster)
+    for callback in self.evaluator.callbacks:
+      callback.on_train_end(reason.name, reason.message, run.step)
+    announce_done(run.cluster)
     return reason.name
 
 
 def still_ended(options: RunOptions) -> StopReason | None:
   """Returns the reason of the job's early end if it still holds with these options; logs it."""
   ended = stop_record.read(options.job_dir)
-  if not ended or not (newest := checkpoints.survey(options.job_dir).newest):
+  if not ended:
     return None
   reason, step = ended
-  ending = f'the job ended at step {step:,}: {reason.message}'
   # Without its last checkpoint a job has not come so far.
-  if checkpoints.global_step(newest) == step and stop_record.holds(reason, options):
-    log.info('%s; %s', ending, stop_record.remedy(reason, options.job_dir))
-    return reason
-  log.info('%s; that no longer holds', ending)
-  return None
+  holds = checkpoints.latest_step(options.job_dir) == step and stop_record.holds(reason, options)
+  more = stop_record.remedy(reason, options.job_dir) if holds else 'that no longer holds'
+  log.info('the job ended at step %s: %s; %s', f'{step:,}', reason.message, more)
+  return reason if holds else None
 
 
 def claim(run: Run, *, writes: bool = True) -> None:
   """The chief's: checks what the job dir holds, and takes it: writes the job's configuration.
 
-  It also restores the learning rates that `control` has set in this job.
+  It also restores the learning rates that `control` has set in this job, and its step.
 
   Raises:
-    InputError: a file there is damaged, the job was trained on other data, or the checkpoints lack
-      the averages of --ema-decay.
+    InputError: a file there is damaged, or the job was trained on other data.
   """
   options, hparams, role, job_dir = run.options, run.hparams, run.role, run.job_dir
   if not role.cluster.is_chief:
     return
   surveyed = checkpoints.survey(job_dir)
-  if hparams.ema_decay and surveyed.newest and not optimizers.has_averages(surveyed.newest):
-    raise InputError(
-      f'--ema-decay {hparams.ema_decay} and --job-dir {job_dir} was trained without; leave it out '
-      'or name another folder'
-    )
+  run.step = checkpoints.global_step(surveyed.newest) if surveyed.newest else 0
   if options.keep_best:
     checkpoints.read_best(job_dir)
   role.control.state = ControlState(**control_requests.read_rates(job_dir))
@@ -250,9 +229,8 @@ def _log_start(run: Run) -> None:
     f'{hparams.train_batch_size}, {hparams.dtype}, {len(run.placement.tower_devices)} tower(s)'
     f'{role.described()}, to step {hparams.train_steps:,}'
   )
-  step = checkpoints.latest_step(options.job_dir) if role.cluster.is_chief else 0
-  if step >= hparams.train_steps:
-    log.info('the job is at step %s: no step is left; --train-steps counts all', f'{step:,}')
+  if run.step >= hparams.train_steps:
+    log.info('the job is at step %s: no step is left; --train-steps counts all', f'{run.step:,}')
   if not run.placement.num_gpus:
     log.info(devices.described_kernels())
 
@@ -287,35 +265,24 @@ def tell_of_error(error: BaseException, run: Run, callbacks: Sequence[Callback])
   reason = 'error', f'{type(error).__name__}: {first_line}'
   if isinstance(error, KeyboardInterrupt):  # The second Ctrl-C, for which nothing is saved.
     reason = 'SIGINT', 'SIGINT came twice'
-  elif isinstance(error, Terminated):  # It came while a checkpoint was evaluated.
-    reason = _why_stopped(run)
-    if run.is_chief and run.stop_reason:
-      with contextlib.suppress(OSError):
-        last_step = checkpoints.latest_step(run.job_dir)
-        stop_record.write(run.job_dir, run.stop_reason, last_step)
-  _tell_all(callbacks, *reason, run.step)
+  elif isinstance(error, Terminated):
+    reason = error.heard, f'{error.heard} came'
+  elif isinstance(error, TaskLostError):
+    reason = 'task_lost', first_line
+  if isinstance(error, (Terminated, TaskLostError)) and run.is_chief and run.stop_reason:
+    with contextlib.suppress(OSError):
+      stop_record.write(run.job_dir, run.stop_reason, run.step)
+  for callback in callbacks:  # None of them can make another end of it.
+    try:
+      callback.on_train_end(*reason, run.step)
+    except (OSError, StorageError, tf.errors.OpError):
+      pass  # Where no file can be written, this one cannot write either; the next may still tell.
+    except CommandError as failed:
+      log.error('error: %s', failed)
   if isinstance(error, tf.compat.v1.train.NanLossDuringTrainingError):
     said = f'--learning-rate {run.hparams.learning_rate}'
     remedy = 'lower it, name a new --job-dir or resume from the last checkpoint'
     for name, rate in run.role.control.state.rates().items():
       said = f'{name}={rate:g}, as control set it'
-      command = f'python -m cifar10.control {run.job_dir} {name}=schedule'
-      remedy = f'`{command}` goes back to the options'
+      remedy = f'`python -m cifar10.control {run.job_dir} {name}=schedule` goes back to the options'
     raise InputError(f'the loss became NaN with {said}; {remedy}') from None
-
-
-def _why_stopped(run: Run) -> tuple[str, str]:
-  """Returns name and message of an end by a signal, or by the loss of another task."""
-  lost, heard = run.role.monitor.lost, run.role.monitor.heard
-  return ('task_lost', lost) if lost else (heard, f'{heard} came')
-
-
-def _tell_all(callbacks: Sequence[Callback], reason: str, message: str, step: int) -> None:
-  """Tells all callbacks, which cannot make another end of it."""
-  for callback in callbacks:
-    try:
-      callback.on_train_end(reason, message, step)
-    except (OSError, StorageError, tf.errors.OpError):
-      pass  # Where no file can be written, this one cannot write either; the next may still tell.
-    except CommandError as error:
-      log.error('error: %s', error)

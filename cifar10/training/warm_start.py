@@ -27,6 +27,8 @@ def initializers(run: Run) -> dict[str, Initializer]:
     InputError: a source cannot be read, or none of its variables fits; or --freeze fits none.
   """
   options, role = run.options, run.role
+  if not (run.hparams.freeze or options.warm_start_from):
+    return {}
   shapes, trained = network_builder.variable_shapes(run.hparams, run.data)
   if run.hparams.freeze:
     _check_frozen(run.hparams.freeze, shapes, trained)
@@ -79,12 +81,10 @@ def _initializer(value: np.ndarray, device: str) -> Initializer:
 
 
 def _check_frozen(pattern: str, shapes: Mapping[str, list[int]], trained: set[str]) -> None:
-  """Raises InputError if --freeze matches no variable, or all of them."""
-  if not any(re.search(pattern, name) for name in shapes):
+  """Raises InputError if --freeze matches no variable, or leaves none to train."""
+  if not (trained and any(re.search(pattern, name) for name in shapes)):
     raise InputError(
-      f'--freeze {pattern!r} matches none of the {len(shapes)} variables, as {next(iter(shapes))}; '
-      'leave it out or change it'
+      f'--freeze {pattern!r} leaves {len(trained)} variables to train of {len(shapes)}, as '
+      f'{next(iter(shapes))}; it must match some of them: change it or leave it out'
     )
-  if not trained:
-    raise InputError(f'--freeze {pattern!r} leaves no variable to train; change it')
   log.info('%s of %s variables are trained', len(trained), len(shapes))

@@ -1,14 +1,23 @@
 """Saving: what a step's checkpoint holds, and a job dir that is moved away meanwhile."""
 
-import math
 import os
+import types
 
 import pytest
 import tensorflow as tf
 
 from cifar10.callbacks.base import Callback
+from cifar10.cluster.tf_config import Cluster
 from cifar10.core.errors import StorageError
-from cifar10.training.checkpoint_saver import SaveHook
+from cifar10.options.run_options import RunOptions
+from cifar10.training import checkpoint_saver
+
+
+def save_hook(folder, callbacks=(), *, is_sync=False, **options):
+  run = types.SimpleNamespace(job_dir=str(folder), cluster=Cluster(), evaluates=True)
+  run.options = RunOptions(str(folder), **options)
+  run.role = types.SimpleNamespace(is_sync=is_sync)
+  return checkpoint_saver.SaveHook(run, callbacks)
 
 
 class _Updates(tf.compat.v1.train.SessionRunHook):
@@ -34,22 +43,23 @@ class _Saved(Callback):
 
 
 @pytest.mark.parametrize(
-  ('seconds', 'saved'),
-  [(math.inf, [0, 3, 5]), (0, [0, 1, 2, 3, 3, 4, 5])],
+  ('options', 'saved'),
+  [({'save_every_steps': 3}, [0, 3, 5]), ({}, [0, 1, 2, 3, 3, 4, 5])],
   ids=['by_steps', 'by_time'],
 )
-def test_a_checkpoint_is_saved_when_the_later_update_is_made(tmp_path, seconds, saved):
+def test_a_checkpoint_is_saved_when_the_later_update_is_made(tmp_path, monkeypatch, options, saved):
   """A batch adds 1 to its average; the update after it counts the step: 3 and 3, not 4 and 3.
 
   At the start, every third one, at the end; those between them once their time has passed.
   """
+  monkeypatch.setattr(checkpoint_saver, 'SECONDS', 0)
   with tf.Graph().as_default():
     step = tf.compat.v1.train.get_or_create_global_step()
     average = tf.compat.v1.get_variable('average', [], tf.int64, tf.zeros_initializer())
     saver = tf.compat.v1.train.Saver(max_to_keep=9, save_relative_paths=True)
     tf.compat.v1.add_to_collection('savers', saver)
     seen = _Saved()
-    hook = SaveHook(str(tmp_path), 3, [seen], every_seconds=seconds, updates_later=True)
+    hook = save_hook(tmp_path, [seen], is_sync=True, eval_every_steps=3, **options)
     hooks = [hook, _Updates(step.assign_add(1))]
     batch = average.assign_add(1)
     with tf.compat.v1.train.SingularMonitoredSession(hooks) as session:
@@ -68,7 +78,7 @@ def test_a_folder_that_was_moved_away_is_not_made_again(tmp_path):
   with tf.Graph().as_default():
     step = tf.compat.v1.train.get_or_create_global_step()
     tf.compat.v1.add_to_collection('savers', tf.compat.v1.train.Saver(save_relative_paths=True))
-    hook = SaveHook(str(job), 100, [], updates_later=False)
+    hook = save_hook(job)
     hook.begin()
     with tf.compat.v1.Session() as session:
       session.run(step.initializer)

@@ -18,7 +18,7 @@ import generate_cifar10_tfrecords
 from cifar10.core import files
 from cifar10.core.errors import Terminated
 from cifar10.data import manifest
-from cifar10.job import checkpoints, metrics_log, stop_record
+from cifar10.job import metrics_log, stop_record
 from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
@@ -236,11 +236,11 @@ def test_an_evaluation_counts_when_the_best_are_kept(run_here, data_dir, tmp_pat
   assert json.loads((tmp_path / 'best' / 'best.json').read_text())['global_step'] == 2
 
 
-def test_a_signal_after_a_stop_does_not_lift_it(tmp_path, monkeypatch):
+def test_a_signal_after_a_stop_does_not_lift_it(tmp_path):
   """As while the last checkpoint is evaluated: the job has ended, whatever the signal says."""
   run = job_run.begin(from_values({}), RunOptions(str(tmp_path), str(tmp_path), num_gpus=0))
   run.stop('stopped by control at step 3', 'control')
-  monkeypatch.setattr(checkpoints, 'latest_step', lambda job_dir: 3)
+  run.step = 3
   trainer.tell_of_error(Terminated(), run, [])
   assert stop_record.read(str(tmp_path)) == (run.stop_reason, 3)
 

@@ -131,10 +131,10 @@ def test_what_is_frozen_stays(towers, run_here, data_dir, tmp_path):
   assert 'freeze is' in said
 
 
-@pytest.mark.parametrize(('pattern', 'said'), [('stag4', 'matches none'), ('resnet', 'leaves no')])
-def test_refuses_to_freeze_nothing_or_everything(pattern, said, run_here, data_dir, tmp_path):
+@pytest.mark.parametrize('pattern', ['stag4', 'resnet'])
+def test_refuses_to_freeze_nothing_or_everything(pattern, run_here, data_dir, tmp_path):
   flags = [*SMALL, '--freeze', pattern, '--data-dir', data_dir, '--job-dir', tmp_path / 'job']
-  assert f"--freeze '{pattern}' {said}" in refused(run_here(*flags))
+  assert f"--freeze '{pattern}' leaves" in refused(run_here(*flags))
   assert not (tmp_path / 'job').exists()
 
 
