@@ -15,12 +15,6 @@ from outcome import succeeded
 import estimator_again
 
 CANNED, RESNET = 'tests/again/canned.py', 'tests/again/resnet.py'
-OTHER = os.environ.get('OTHER_PYTHON')
-HAS_KERAS_2 = """
-import importlib.metadata, importlib.util
-old = importlib.metadata.version('tensorflow').startswith('2.15.')
-print(old or importlib.util.find_spec('tf_keras') is not None)
-"""
 NEW = not tf.__version__.startswith('2.15.')
 needs_new = pytest.mark.skipif(not NEW, reason='TensorFlow 2.15 still has its own')
 needs_keras_2 = pytest.mark.skipif(
@@ -29,9 +23,9 @@ needs_keras_2 = pytest.mark.skipif(
 )
 
 
-def again(*arguments, python=sys.executable):
+def again(*arguments):
   """Runs another program as it stands -> what it printed last, as JSON."""
-  return succeeded(checkout.run(python, '-m', 'estimator_again', *arguments))
+  return succeeded(checkout.python('-m', 'estimator_again', *arguments))
 
 
 def last_line(code):
@@ -139,21 +133,12 @@ def test_chief_worker_and_parameter_server(tmp_path):
   cluster = {role: [each] for role, each in zip(('chief', 'worker', 'ps'), addresses)}
   for place in places:
     place.close()
-  command = [
-    sys.executable,
-    '-m',
-    'estimator_again',
-    CANNED,
-    '--model-dir',
-    tmp_path,
-    '--steps',
-    '30',
-  ]
+  words = ['-m', 'estimator_again', CANNED, '--model-dir', tmp_path, '--steps', '30']
   tasks = []
   for role in cluster:
     config = json.dumps({'cluster': cluster, 'task': {'type': role, 'index': 0}})
     settings = {'cwd': checkout.ROOT, 'env': {**os.environ, 'TF_CONFIG': config}}
-    tasks += [subprocess.Popen(command, stdout=subprocess.PIPE, **settings)]
+    tasks += [subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, **settings)]
   try:
     chief, worker, _ = tasks  # TensorFlow's parameter server never ends by itself.
     printed = [task.communicate(timeout=300)[0] for task in (chief, worker)]
@@ -162,19 +147,3 @@ def test_chief_worker_and_parameter_server(tmp_path):
       task.kill()
   assert [chief.returncode, worker.returncode] == [0, 0]
   assert json.loads(printed[0])['global_step'] >= 30
-
-
-@needs_keras_2
-@pytest.mark.skipif(not OTHER, reason='OTHER_PYTHON names no other Python')
-def test_the_other_line_computes_the_same_from_one_checkpoint(tmp_path):
-  if 'True' not in checkout.run(OTHER, '-c', HAS_KERAS_2).stdout:
-    pytest.skip('tf-keras is not installed for OTHER_PYTHON')
-  here = again(CANNED, '--model-dir', tmp_path / 'canned', '--steps', 30)
-  there = again(CANNED, '--model-dir', tmp_path / 'canned', python=OTHER)
-  assert there == pytest.approx(here, abs=1e-5)
-  again(RESNET, '--model_dir', tmp_path / 'first')
-  warm = ['--warm_start', tmp_path / 'first']
-  here = again(RESNET, '--model_dir', tmp_path / 'here', *warm)
-  there = again(RESNET, '--model_dir', tmp_path / 'there', *warm, python=OTHER)
-  assert there['names'] == here['names']
-  assert there['losses'][:2] == pytest.approx(here['losses'][:2], abs=1e-5)

@@ -22,8 +22,6 @@ SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-bat
 @pytest.fixture
 def train(run_here, data_dir, tmp_path, monkeypatch):
   """Trains four steps with a callback, with an evaluation after each."""
-  monkeypatch.syspath_prepend(os.path.join(checkout.ROOT, 'tests', 'own'))
-  monkeypatch.syspath_prepend(EXAMPLES)
   monkeypatch.syspath_prepend(tmp_path)
 
   def run(callback):

@@ -100,7 +100,7 @@ REFUSED = """
 --num-gpus 3
 --variable-strategy GPU
 --data-format channels_first
---train-epochs 2e9
+--train-epochs 2e9 -> --train-steps
 --profile-steps 7:5
 --profile-steps 5
 --train-steps 200 --profile-steps 1:101

@@ -14,30 +14,14 @@ from cifar10.core.errors import InputError
 from cifar10.options.hparams import HParams, from_params, from_values
 from estimator_again import estimator as tf_estimator
 
-# All that the old main put into `params`, and `is_chief`.
-PARAMS = {
-  'is_chief': True,
-  'data_dir': 'data',
-  'job_dir': 'job',
-  'variable_strategy': 'CPU',
-  'num_gpus': 0,
-  'num_layers': 8,
-  'train_steps': 100,
-  'train_batch_size': 8,
-  'eval_batch_size': 10,
-  'momentum': 0.9,
-  'weight_decay': 2e-4,
-  'learning_rate': 0.1,
-  'use_distortion_for_training': True,
-  'sync': False,
-  'num_workers': 1,
-  'num_intra_threads': 0,
-  'num_inter_threads': 0,
-  'data_format': None,
-  'log_device_placement': False,
-  'batch_norm_decay': 0.997,
-  'batch_norm_epsilon': 1e-5,
-}
+# All that the old main put into `params`, and `is_chief`; first what are no hyper-parameters.
+PARAMS = dict.fromkeys(('is_chief', 'data_dir', 'job_dir', 'variable_strategy', 'num_gpus'), 'any')
+PARAMS |= dict.fromkeys(('sync', 'num_workers', 'num_intra_threads', 'num_inter_threads'), 'any')
+PARAMS |= dict.fromkeys(('data_format', 'log_device_placement'), 'any')
+PARAMS |= {'num_layers': 8, 'train_steps': 100, 'train_batch_size': 8, 'eval_batch_size': 10}
+PARAMS |= {'learning_rate': 0.1, 'momentum': 0.9, 'weight_decay': 2e-4}
+PARAMS |= {'batch_norm_decay': 0.997, 'batch_norm_epsilon': 1e-5}
+PARAMS |= {'use_distortion_for_training': True}
 
 
 @pytest.mark.slow

@@ -178,7 +178,6 @@ def printed(run: Run, split: str, checkpoint: str, metrics: Metrics) -> dict[str
 def evaluate_once(run: Run) -> dict[str, Any]:
   """Evaluates one checkpoint on one split and returns the result."""
   evaluator = Evaluator(run)
-  evaluator.examples(run.final_split)
   evaluator.callbacks += registry.make_own(run)
   try:
     with files.naming_errors('--job-dir', run.job_dir):

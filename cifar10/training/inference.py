@@ -22,7 +22,6 @@ _MOVES = {
   'mirror+shift': ((-1, -1), (1, 1)),  # Jordan 2024, section 3.5.
   'mirror+8shifts': tuple((y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)),
 }
-_IMAGE_WEIGHT = 2  # The weight of the unshifted image; a shifted one has 1.
 
 
 class Inferred(NamedTuple):
@@ -96,7 +95,7 @@ def mean_of_views(logits: tf.Tensor, tta: str) -> tf.Tensor:
 
   Shifted views count half.
   """
-  weights = 2 * [_IMAGE_WEIGHT, *(1 for _ in _MOVES[tta])]
+  weights = 2 * [2, *(1 for _ in _MOVES[tta])]
   by_view = tf.reshape(logits, [len(weights), -1, logits.shape[1]])
   shares = tf.constant(weights, logits.dtype) / sum(weights)
   return tf.tensordot(shares, by_view, 1)

@@ -24,15 +24,21 @@ def initializers(run: Run) -> dict[str, Initializer]:
   global step and what the optimizer keeps start as in any new job.
 
   Raises:
-    InputError: a source cannot be read, or none of its variables fits; or --freeze fits none.
+    InputError: a source cannot be read, or none of its variables fits; or --freeze matches no
+      variable, or leaves none to train.
   """
   options, role = run.options, run.role
   if not (run.hparams.freeze or options.warm_start_from):
     return {}
   shapes, trained = network_builder.variable_shapes(run.hparams, run.data)
-  if run.hparams.freeze:
-    _check_frozen(run.hparams.freeze, shapes, trained)
-  if not (options.warm_start_from and role.cluster.is_chief):
+  if pattern := run.hparams.freeze:
+    if not (trained and any(re.search(pattern, name) for name in shapes)):
+      raise InputError(
+        f'--freeze {pattern!r} leaves {len(trained)} variables to train of {len(shapes)}, as '
+        f'{next(iter(shapes))}; it must match some of them: change it or leave it out'
+      )
+    log.info('%s of %s variables are trained', len(trained), len(shapes))
+  if not (options.warm_start_from and run.is_chief):
     return {}
   if checkpoints.survey(options.job_dir).newest:
     log.info('%s is ignored: the job goes on from its own checkpoint', _FLAG)
@@ -78,13 +84,3 @@ def _initializer(value: np.ndarray, device: str) -> Initializer:
     return tf.ensure_shape(tensor, shape)
 
   return initialize
-
-
-def _check_frozen(pattern: str, shapes: Mapping[str, list[int]], trained: set[str]) -> None:
-  """Raises InputError if --freeze matches no variable, or leaves none to train."""
-  if not (trained and any(re.search(pattern, name) for name in shapes)):
-    raise InputError(
-      f'--freeze {pattern!r} leaves {len(trained)} variables to train of {len(shapes)}, as '
-      f'{next(iter(shapes))}; it must match some of them: change it or leave it out'
-    )
-  log.info('%s of %s variables are trained', len(trained), len(shapes))

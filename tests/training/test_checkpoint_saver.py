@@ -13,8 +13,9 @@ from cifar10.options.run_options import RunOptions
 from cifar10.training import checkpoint_saver
 
 
-def save_hook(folder, callbacks=(), *, is_sync=False, **options):
-  run = types.SimpleNamespace(job_dir=str(folder), cluster=Cluster(), evaluates=True)
+def save_hook(folder, callbacks=(), *, is_sync=False, has_evaluator=False, **options):
+  cluster = Cluster(has_evaluator=has_evaluator)
+  run = types.SimpleNamespace(job_dir=str(folder), cluster=cluster, evaluates=True)
   run.options = RunOptions(str(folder), **options)
   run.role = types.SimpleNamespace(is_sync=is_sync)
   return checkpoint_saver.SaveHook(run, callbacks)
@@ -42,10 +43,24 @@ class _Saved(Callback):
     assert self.values[-1][0] == step
 
 
+class _Evaluated(tf.compat.v1.train.CheckpointSaverListener):
+  """The steps of checkpoints that an evaluation would follow."""
+
+  def __init__(self):
+    self.steps = []
+
+  def after_save(self, session, global_step_value):
+    self.steps.append(global_step_value)
+
+
 @pytest.mark.parametrize(
   ('options', 'saved'),
-  [({'save_every_steps': 3}, [0, 3, 5]), ({}, [0, 1, 2, 3, 3, 4, 5])],
-  ids=['by_steps', 'by_time'],
+  [
+    ({'save_every_steps': 3}, [0, 3, 5]),
+    ({'save_every_steps': 2}, [0, 2, 3, 4, 5]),
+    ({}, [0, 1, 2, 3, 3, 4, 5]),  # Each step takes longer than the time between two.
+    ({'has_evaluator': True}, [0, 3, 5]),  # It evaluates all, and --stop-without-gain counts them.
+  ],
 )
 def test_a_checkpoint_is_saved_when_the_later_update_is_made(tmp_path, monkeypatch, options, saved):
   """A batch adds 1 to its average; the update after it counts the step: 3 and 3, not 4 and 3.
@@ -60,12 +75,14 @@ def test_a_checkpoint_is_saved_when_the_later_update_is_made(tmp_path, monkeypat
     tf.compat.v1.add_to_collection('savers', saver)
     seen = _Saved()
     hook = save_hook(tmp_path, [seen], is_sync=True, eval_every_steps=3, **options)
+    hook._listeners = [evaluated := _Evaluated()]
     hooks = [hook, _Updates(step.assign_add(1))]
     batch = average.assign_add(1)
     with tf.compat.v1.train.SingularMonitoredSession(hooks) as session:
       for _ in range(5):
         session.run(batch)
   assert seen.values == [(at, at) for at in saved]
+  assert evaluated.steps == [0, 3, 5]
   files = {path.stem for path in tmp_path.glob('*.index')}
   assert files == {f'model.ckpt-{at}' for at in saved}
   listed = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths

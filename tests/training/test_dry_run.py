@@ -8,6 +8,8 @@ import tempfile
 import pytest
 from outcome import refused, succeeded
 
+from cifar10.job import stop_record
+
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--num-gpus', 0]
 # Of test_network_builder.py.
 RESNET_8 = {
@@ -39,39 +41,36 @@ def test_a_new_job(run_here, data_dir, tmp_path):
   """256 examples in batches of 16: 16 steps an epoch, and 100 steps are 6.25 epochs."""
   job = tmp_path / 'job'
   flags = [*SMALL, '--train-steps', 100, '--dry-run']
-  result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
-  assert result.returncode == 0, result.stderr
-  line = json.loads(result.stdout)  # The only one.
-  assert line.items() >= {'dry_run': True, **RESNET_8}.items()
+  line = json.loads(run_here('--data-dir', data_dir, '--job-dir', job, *flags).stdout)  # One.
   plan = {'examples_per_epoch': 256, 'examples_per_step': 16, 'steps_per_epoch': 16}
-  assert line.items() >= {**plan, 'global_step': 0, 'train_steps': 100, 'epochs': 6.25}.items()
-  assert line['timed_steps'] == 10
+  plan |= {'global_step': 0, 'train_steps': 100, 'epochs': 6.25, 'timed_steps': 10}
+  assert line.items() >= {'dry_run': True, **RESNET_8, **plan}.items()
   assert line['images_per_second'] == pytest.approx(16 / line['seconds_per_step'], rel=0.01)
   assert line['training_seconds'] == pytest.approx(100 * line['seconds_per_step'], abs=0.1)
   assert not job.exists()
 
 
-@pytest.mark.parametrize(('last_step', 'left'), [(20, 12), (4, 0)])
-def test_a_job_that_goes_on(run_here, data_dir, old_job, tmp_path, last_step, left):  # noqa: PLR0917
+@pytest.mark.parametrize(('last_step', 'has_ended', 'left'), [(20, 0, 12), (4, 0, 0), (20, 1, 0)])
+def test_a_job_that_goes_on(run_here, data_dir, old_job, tmp_path, last_step, has_ended, left):  # noqa: PLR0917
   """From step 8; the job dir stays as it was, byte for byte. What it began with is gone."""
+  if has_ended:
+    stop_record.write(str(old_job), stop_record.StopReason('stop_at_accuracy', 'm', 0.9), 8)
   before = contents(old_job)
   flags = ['--train-batch-size', 16, '--train-steps', last_step, '--num-gpus', 0, '--dry-run']
+  flags += ['--stop-at-accuracy', 0.9]
   flags += ['--warm-start-from', tmp_path / 'gone']
   result = run_here('--data-dir', data_dir, '--job-dir', old_job, *flags)
   line = succeeded(result)
   assert (line['network'], line['global_step'], line['train_steps']) == ('ResNet-8', 8, last_step)
   assert line['training_seconds'] == pytest.approx(left * line['seconds_per_step'], abs=0.1)
   assert f'unlike before in this job: train_steps 8 -> {last_step}' in result.stderr
+  assert ('it goes on with a higher --stop-at-accuracy' in result.stderr) == has_ended
   assert contents(old_job) == before
 
 
-def cluster(task_type, index=0):
-  return json.dumps(
-    {
-      'cluster': {'chief': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1'], 'evaluator': ['d:1']},
-      'task': {'type': task_type, 'index': index},
-    }
-  )
+def cluster(task_type):
+  tasks = {'chief': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1'], 'evaluator': ['d:1']}
+  return json.dumps({'cluster': tasks, 'task': {'type': task_type, 'index': 0}})
 
 
 @pytest.mark.slow
@@ -122,21 +121,9 @@ def test_refuses_a_damaged_job_as_a_training_does(run_here, data_dir, tmp_path):
   (job / 'config.json').write_text('{"num_layers": 8}')
   (job / 'best' / 'model.ckpt-3.index').touch()  # So that it has begun.
   (job / 'ended.json').write_text('{')
-  before = {path: path.read_bytes() for path in job.rglob('*') if path.is_file()}
-  said = []
-  for flags in (['--dry-run'], []):
-    said.append(refused(run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *flags)))
-    assert {path: path.read_bytes() for path in before} == before
-  assert 'ended.json is damaged' in said[0]
-  assert said[0] == said[1]
-
-
-@pytest.mark.slow
-def test_a_job_that_has_ended_takes_no_time(run_here, data_dir, tmp_path):
-  job = tmp_path / 'job'
-  flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--train-steps', 4]
-  flags += ['--eval-every-steps', 1, '--stop-at-accuracy', 0.01]
-  assert json.loads(run_here(*flags).stdout)['ended_by'] == 'stop_at_accuracy'
-  planned = run_here(*flags, '--dry-run')
-  assert json.loads(planned.stdout)['training_seconds'] == 0
-  assert 'it goes on with a higher --stop-at-accuracy' in planned.stderr
+  before = contents(job)
+  where = ['--data-dir', data_dir, '--job-dir', job, *SMALL]
+  said = refused(run_here(*where, '--dry-run'))
+  assert 'ended.json is damaged' in said
+  assert refused(run_here(*where)) == said
+  assert contents(job) == before

@@ -6,7 +6,6 @@ import os
 import checkout
 import numpy as np
 import pytest
-import tensorflow as tf
 from outcome import events
 from recomputed import variables
 
@@ -44,31 +43,25 @@ def test_one_process_trains_by_the_loop_of_tensorflow(run_main, data_dir, tmp_pa
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize('more', [[], ['--sync']], ids=['async', 'sync'])
+@pytest.mark.parametrize('more', [[], ['--sync'], ['--distribute', 'multi_worker_mirrored']])
 def test_chief_and_worker_train_by_it(data_dir, tmp_path, counted, more):
-  job, flags = tmp_path / 'job', ['--data-dir', data_dir, *FLAGS, *more]
-  cluster = ['-m', 'cifar10.local_cluster', '--workers', 1, '--ps', 1, '--']
-  ran = checkout.python(*cluster, *flags, '--job-dir', job, cwd=checkout.ROOT)
-  assert ran.returncode == 0, ran.stderr
+  cluster = ['-m', 'cifar10.local_cluster', '--workers', 1, '--ps', int('--distribute' not in more)]
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *FLAGS, *more]
+  checkout.python(*cluster, '--', *flags, cwd=checkout.ROOT, must_succeed=True)
   assert counted() == ['chief 0', 'worker 0']
 
 
-@pytest.mark.cluster
-def test_an_all_reduce_trains_by_it(data_dir, tmp_path, counted):
-  flags = ['--data-dir', data_dir, *FLAGS, '--distribute', 'multi_worker_mirrored']
-  cluster = ['-m', 'cifar10.local_cluster', '--workers', 1, '--ps', 0, '--']
-  ran = checkout.python(*cluster, *flags, '--job-dir', tmp_path / 'job', cwd=checkout.ROOT)
-  assert ran.returncode == 0, ran.stderr
-  assert counted() == ['chief 0', 'worker 0']
-
-
-def test_train_and_evaluate_by_hand_is_the_commands_training(data_dir, tmp_path):
-  """With the job's files, and the evaluations that the options ask for."""
+def test_train_and_evaluate_by_hand_is_the_commands_training(data_dir, tmp_path, monkeypatch):
+  """With the job's files, and the evaluations that the options ask for, in one graph."""
+  built, build = [], evaluator.KeptEvaluation.__init__
+  monkeypatch.setattr(
+    evaluator.KeptEvaluation, '__init__', lambda *given: built.append(build(*given))
+  )
   by_hand, by_call = str(tmp_path / 'hand'), str(tmp_path / 'call')
   made = cifar10.make_experiment(by_hand, data_dir, **OPTIONS)
   assert not os.path.exists(by_hand)  # Nothing is written before it trains.
   metrics, exports = tf_estimator.train_and_evaluate(*made)
-  assert (metrics['global_step'], exports) == (6, [])
+  assert (metrics['global_step'], exports, len(built)) == (6, [], 1)
   cifar10.train(by_call, data_dir, **OPTIONS)
   first, second = variables(by_hand, 6), variables(by_call, 6)
   assert first.keys() == second.keys()
@@ -94,29 +87,6 @@ def test_a_loop_of_ones_own_over_the_estimator(data_dir, tmp_path):
   assert len(events(tmp_path / 'job', 'evaluate')) == 1
   made.estimator.train(made.train_spec.input_fn, max_steps=4)  # With callbacks of its own.
   assert len(events(tmp_path / 'job', 'start')) == 2
-
-
-def test_evaluations_on_the_way_build_one_graph(data_dir, tmp_path, monkeypatch):
-  built = []
-
-  class Counted(evaluator.KeptEvaluation):
-    def __init__(self, *arguments):
-      built.append(arguments)
-      super().__init__(*arguments)
-
-  monkeypatch.setattr(evaluator, 'KeptEvaluation', Counted)
-  tf_estimator.train_and_evaluate(*cifar10.make_experiment(tmp_path / 'job', data_dir, **OPTIONS))
-  assert len(events(tmp_path / 'job', 'evaluate')) == 3
-  assert len(built) == 1
-
-
-def test_a_job_that_has_ended_early_trains_no_more_by_hand(data_dir, tmp_path):
-  job = str(tmp_path / 'job')
-  ended = cifar10.train(job, data_dir, **OPTIONS, stop_at_accuracy=0.0)
-  assert (ended['global_step'], ended['ended_by']) == (2, 'stop_at_accuracy')
-  made = cifar10.make_experiment(job, data_dir, **OPTIONS, stop_at_accuracy=0.0)
-  tf_estimator.train_and_evaluate(*made)
-  assert tf.train.latest_checkpoint(job) == f'{job}/model.ckpt-2'
 
 
 def test_a_parameter_server_is_refused_by_name(data_dir, tmp_path, monkeypatch):

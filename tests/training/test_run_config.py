@@ -4,7 +4,7 @@ import os
 
 from cifar10.cluster import roles
 from cifar10.cluster.signals import SignalMonitor
-from cifar10.cluster.tf_config import Cluster, parse_cluster
+from cifar10.cluster.tf_config import parse_cluster
 from cifar10.core import devices
 from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams
@@ -17,12 +17,6 @@ TF_CONFIG = (
 )
 
 
-def make(tmp_path, cluster):
-  options = RunOptions(str(tmp_path), str(tmp_path), eval_every_steps=50, keep_checkpoints=3)
-  role = roles.Role(cluster, options, SignalMonitor())
-  return run_config(job_run.begin(HParams(seed=4), options, role))
-
-
 def test_threads_devices_and_logging_reach_the_session():
   config = devices.session_config(3, 2, 5, 7)
   assert config.device_count == {'CPU': 3, 'GPU': 2}
@@ -32,19 +26,13 @@ def test_threads_devices_and_logging_reach_the_session():
   assert config.gpu_options.allow_growth
 
 
-def test_run_config_keeps_what_it_is_given(tmp_path):
-  config = make(tmp_path, Cluster())
-  assert config.model_dir == str(tmp_path)
-  assert config.tf_random_seed == 4
-  assert config.save_checkpoints_steps == 50
-  assert config.keep_checkpoint_max == 3
-  assert not config.cluster_spec
-  assert config.is_chief
-
-
 def test_a_worker_of_a_cluster(tmp_path, monkeypatch):
   monkeypatch.setenv('TF_CONFIG', TF_CONFIG)
-  config = make(tmp_path, parse_cluster(TF_CONFIG))
+  options = RunOptions(str(tmp_path), str(tmp_path), keep_checkpoints=3)
+  role = roles.Role(parse_cluster(TF_CONFIG), options, SignalMonitor())
+  config = run_config(job_run.begin(HParams(seed=4), options, role))
+  assert (config.model_dir, config.tf_random_seed) == (str(tmp_path), 4)
+  assert config.keep_checkpoint_max == 3
   # As the Estimator reads it: the master is a chief, and the evaluator is not waited for.
   assert config.cluster_spec.as_dict() == {'chief': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1']}
   assert (config.task_type, config.task_id, config.is_chief) == ('worker', 0, False)

@@ -11,7 +11,7 @@ import gpus
 import numpy as np
 import pytest
 import tensorflow as tf
-from outcome import events, refused
+from outcome import events, refused, succeeded
 from recomputed import assert_close, values, variables
 
 import generate_cifar10_tfrecords
@@ -22,20 +22,11 @@ from cifar10.job import metrics_log, stop_record
 from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import checkpoint_saver, experiment, trainer
+from cifar10.training import experiment, trainer
 from cifar10.training.experiment import training_examples
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
-
-
-def succeeded(result):
-  """The last line's JSON; everything else on stderr is our own log."""
-  assert result.returncode == 0, result.stderr
-  for line in result.stderr.splitlines():
-    # Of GPUs TensorFlow itself tells in lines of its own.
-    assert gpus.visible() or re.match(r'\d\d:\d\d:\d\d ', line), result.stderr
-  return json.loads(result.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope='module')
@@ -53,6 +44,9 @@ def job(run_shared, data_dir, tmp_path_factory):
 def test_ends_with_one_evaluation_of_the_test_set(job):
   folder, result = job
   line = succeeded(result)
+  for said in result.stderr.splitlines():  # All of it is our own log.
+    # Of GPUs TensorFlow itself tells in lines of its own.
+    assert gpus.visible() or re.match(r'\d\d:\d\d:\d\d ', said)
   assert line['subset'] == 'eval'
   assert line['examples'] == 70  # 32 + 32 + 6: nothing dropped, nothing twice.
   assert line['global_step'] == 8
@@ -75,40 +69,6 @@ def test_saves_and_evaluates_as_often_as_asked(job):
   assert evaluated == ['4', '8', '8']  # Validation twice, then the test set.
   assert os.path.isdir(os.path.join(folder, 'validation'))
   assert os.path.isdir(os.path.join(folder, 'eval'))
-
-
-EVALUATED = {
-  'cluster': {'chief': ['127.0.0.1:1'], 'evaluator': ['127.0.0.1:2']},
-  'task': {'type': 'chief', 'index': 0},
-}
-
-
-@pytest.mark.parametrize(
-  'how',
-  [
-    ([], '', [0, 1, 2, 3, 4, 5]),
-    (['--save-every-steps', 2], '', [0, 2, 3, 4, 5]),
-    # An evaluator evaluates all checkpoints, and --stop-without-gain counts its evaluations.
-    ([], json.dumps(EVALUATED), [0, 3, 5]),
-  ],
-)
-def test_saves_after_ten_minutes(run_here, data_dir, tmp_path, monkeypatch, how):
-  """Ten minutes are none here: each step ends with a checkpoint, unless told how many steps do."""
-  more, tf_config, steps = how
-  monkeypatch.setattr(checkpoint_saver, 'SECONDS', 0)
-  monkeypatch.setenv('TF_CONFIG', tf_config)
-  flags = [*more, '--train-steps', 5, '--eval-every-steps', 3, '--keep-checkpoints', 9]
-  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
-  assert succeeded(result)['global_step'] == 5
-  saves = [event for event in metrics_log.read(str(tmp_path)) if event['event'] == 'save']
-  assert [event['step'] for event in saves] == steps
-  seconds = [event['seconds'] for event in saves]  # A run that resumes there counts from them.
-  assert seconds == sorted(set(seconds))
-  # What is saved for its time alone is not evaluated.
-  evaluated = re.findall(r'evaluated at step (\d+)', result.stderr)
-  assert evaluated == ([] if tf_config else ['3', '5', '5'])
-  left = {name for name in os.listdir(tmp_path) if name.endswith('.index')}
-  assert left == {f'model.ckpt-{step}.index' for step in steps}
 
 
 def test_epochs_in_place_of_steps(run_here, data_dir, tmp_path):
@@ -162,8 +122,8 @@ def test_evaluates_at_multiples_wherever_it_resumed(run_here, data_dir, tmp_path
     succeeded(run_here(*flags, '--train-steps', steps))
 
   def evaluated():
-    events = metrics_log.read(str(tmp_path))
-    return [each['step'] for each in events if each.get('subset') == 'validation']
+    found = events(tmp_path, 'evaluate')
+    return [each['step'] for each in found if each['subset'] == 'validation']
 
   assert evaluated() == [2, 3, 4, 6]
   path = tmp_path / 'metrics.jsonl'
@@ -188,42 +148,9 @@ def test_towers_evaluate_as_one_does(job, run_here, data_dir):
   np.testing.assert_allclose(7 * by_class, np.round(7 * by_class), atol=1e-4)
 
 
-def test_a_finished_job_only_evaluates_again(job, run_here, data_dir):
-  folder, first = job
-  flags = ['--train-steps', 8, '--eval-every-steps', 4]
-  result = run_here('--data-dir', data_dir, '--job-dir', folder, *SMALL, *flags)
-  line = succeeded(result)
-  assert 'the job is at step 8: no step is left' in result.stderr
-  before = succeeded(first)
-  assert line['global_step'] == 8
-  # On other threads: rounding may decide about one image in 70.
-  assert line['accuracy'] == pytest.approx(before['accuracy'], abs=1.5 / 70)
-  assert line['loss'] == pytest.approx(before['loss'], rel=1e-4)
-  ends = [each['step'] for each in metrics_log.read(folder) if each['event'] == 'end']
-  assert set(ends) == {8}
-
-
-def test_a_last_evaluation_on_the_way_is_made_up_for(job, run_here, data_dir, tmp_path):
-  """A signal ended it in the run before, which had saved the last step."""
-  copy = shutil.copytree(job[0], tmp_path / 'job')
-  shutil.rmtree(copy / 'best')
-  lines = (copy / 'metrics.jsonl').read_text().splitlines(keepends=True)
-  last = next(i for i, line in enumerate(lines) if '"step":8' in line and '"validation"' in line)
-  (copy / 'metrics.jsonl').write_text(''.join(lines[:last]))
-  succeeded(run_here('--data-dir', data_dir, '--job-dir', copy, *SMALL, '--train-steps', 8))
-  evaluated = [
-    (event['step'], event['subset'])
-    for event in metrics_log.read(str(copy))
-    if event['event'] == 'evaluate'
-  ]
-  assert evaluated == [(4, 'validation'), (8, 'validation'), (8, 'eval')]
-  assert json.loads((copy / 'best' / 'best.json').read_text())['global_step'] == 8
-
-
 def test_an_evaluation_counts_when_the_best_are_kept(run_here, data_dir, tmp_path, monkeypatch):
   """The disk is full when the checkpoint is to be copied: the same command makes up for it."""
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--eval-every-steps', 2]
-  flags += ['--train-steps', 2]
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--train-steps', 2]
 
   def full(*paths):
     raise OSError(errno.ENOSPC, 'No space left on device')
@@ -232,8 +159,10 @@ def test_an_evaluation_counts_when_the_best_are_kept(run_here, data_dir, tmp_pat
   assert run_here(*flags).returncode == 1
   assert not (tmp_path / 'best' / 'best.json').exists()
   monkeypatch.undo()
-  assert succeeded(run_here(*flags))['global_step'] == 2
+  succeeded(run_here(*flags))
   assert json.loads((tmp_path / 'best' / 'best.json').read_text())['global_step'] == 2
+  evaluated = [(each['step'], each['subset']) for each in events(tmp_path, 'evaluate')]
+  assert evaluated == [(2, 'validation'), (2, 'eval')]
 
 
 def test_a_signal_after_a_stop_does_not_lift_it(tmp_path):
@@ -245,14 +174,20 @@ def test_a_signal_after_a_stop_does_not_lift_it(tmp_path):
   assert stop_record.read(str(tmp_path)) == (run.stop_reason, 3)
 
 
-def test_a_last_evaluation_with_other_options_is_recorded_once(job, run_here, data_dir, tmp_path):
+def test_a_finished_job_only_evaluates_again(job, run_here, data_dir, tmp_path):
+  """With other options; what they find is recorded once."""
   copy = shutil.copytree(job[0], tmp_path / 'job')
   flags = ['--data-dir', data_dir, '--job-dir', copy, *SMALL, '--train-steps', 8]
   printed, recorded = [], []
   for _ in range(2):
-    printed.append(succeeded(run_here(*flags, '--eval-every-steps', 4, '--tta', 'mirror')))
-    events = metrics_log.read(str(copy))
-    recorded.append([event for event in events if event.get('subset') == 'eval'])
+    result = run_here(*flags, '--eval-every-steps', 4, '--tta', 'mirror')
+    assert 'the job is at step 8: no step is left' in result.stderr
+    printed.append(succeeded(result))
+    recorded.append([each for each in events(copy, 'evaluate') if each['subset'] == 'eval'])
+  assert {each['step'] for each in events(copy, 'end')} == {8}
+  # On other threads: rounding may decide about one image in 70.
+  before = succeeded(job[1])['accuracy']
+  assert printed[0]['accuracy_without_tta'] == pytest.approx(before, abs=1.5 / 70)
   assert [len(each) for each in recorded] == [2, 2]
   assert 'accuracy_without_tta' not in recorded[1][0]
   for name in ('accuracy', 'accuracy_without_tta', 'loss', 'checkpoint'):
@@ -321,9 +256,8 @@ FAST = ['--recipe', 'fast94', '--widths', '24,24,32', '--train-batch-size', 32]
 
 @pytest.mark.slow
 def test_a_fast_recipe_trains_and_evaluates(run_main, run_here, data_dir, tmp_path):
-  job_dir = ['--job-dir', tmp_path / 'job']
-  flags = ['--data-dir', data_dir, *job_dir, *FAST, '--train-steps', 4]
-  result = run_main(*flags)
+  where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job']
+  result = run_main(*where, *FAST, '--train-steps', 4)
   line = succeeded(result)
   assert line['global_step'] == 4
   without_tta = line['accuracy_without_tta']
@@ -333,20 +267,14 @@ def test_a_fast_recipe_trains_and_evaluates(run_main, run_here, data_dir, tmp_pa
   # The test set is what it evaluated on the way: once is enough.
   assert len(re.findall('evaluated at step 4', result.stderr)) == 1
   # The job dir knows the network, the views, the precision and what the loss is made of.
-  evaluate = ['--data-dir', data_dir, *job_dir, '--mode', 'evaluate']
-  again = succeeded(run_here(*evaluate))
+  again = succeeded(run_here(*where, '--mode', 'evaluate'))
   assert again.keys() == line.keys() - {'ended_by'}
   # Rounding may decide about one image.
   assert again['accuracy'] == pytest.approx(line['accuracy'], abs=1.5 / 70)
   assert again['loss'] == pytest.approx(line['loss'], rel=1e-3)
-  plain = succeeded(run_here(*evaluate, '--tta', 'none'))
+  plain = succeeded(run_here(*where, '--mode', 'evaluate', '--tta', 'none'))
   assert plain['accuracy'] == pytest.approx(without_tta, abs=1.5 / 70)
   assert 'accuracy_without_tta' not in plain
-  resumed = run_here(*flags, '--train-steps', 5)
-  assert succeeded(resumed)['global_step'] == 5
-  assert 'unlike before in this job: train_steps 4 -> 5' in resumed.stderr
-  said = refused(run_here(*flags, '--convs-per-group', 3))
-  assert 'convs_per_group is 2 there and 3 here' in said
 
 
 @pytest.mark.slow
