@@ -239,8 +239,7 @@ class _TaskHook(tf.compat.v1.train.SessionRunHook):
   """Reports every step to the monitor, and ends training after the step in which SIGTERM came."""
 
   def __init__(self, role: Role):
-    self._monitor = role.monitor
-    self._decides = not role.cluster.is_reduced
+    self._role = role
     self._steps_told = 0
     self.steps = 0  # Steps of this process alone.
 
@@ -248,15 +247,15 @@ class _TaskHook(tf.compat.v1.train.SessionRunHook):
     # Not in after_run, where another hook may be waiting for the other workers.
     if self.steps > self._steps_told:
       self._steps_told = self.steps
-      self._monitor.progressed()
+      self._role.monitor.progressed()
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     self.steps += 1
-    if self._decides and self._monitor.stopping:
+    if self._role.monitor.stopping and not self._role.cluster.is_reduced:  # All decide together.
       run_context.request_stop()
 
   def end(self, session: Any) -> None:
-    self._monitor.progressed()
+    self._role.monitor.progressed()
 
 
 def tell_of_error(error: BaseException, run: Run, callbacks: Sequence[Callback]) -> None:

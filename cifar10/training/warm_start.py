@@ -27,7 +27,7 @@ def initializers(run: Run) -> dict[str, Initializer]:
     InputError: a source cannot be read, or none of its variables fits; or --freeze matches no
       variable, or leaves none to train.
   """
-  options, role = run.options, run.role
+  options = run.options
   if not (run.hparams.freeze or options.warm_start_from):
     return {}
   shapes, trained = network_builder.variable_shapes(run.hparams, run.data)
@@ -43,7 +43,7 @@ def initializers(run: Run) -> dict[str, Initializer]:
   if checkpoints.survey(options.job_dir).newest:
     log.info('%s is ignored: the job goes on from its own checkpoint', _FLAG)
     return {}
-  device = f'{role.cluster.job}/device:CPU:0'  # No other task needs to see the sources.
+  device = f'{run.cluster.job}/device:CPU:0'  # No other task needs to see the sources.
   made: dict[str, Initializer] = {}
   for path in options.warm_start_from:
     source = variable_files.open_source(path, _FLAG)
