@@ -1,7 +1,6 @@
 """Saves checkpoints every so many steps and on request, and calls callbacks after each save."""
 
 import math
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,11 +45,11 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     super().__init__(run.job_dir, save_steps=every_steps, save_graph_def=False)
     self._callbacks = callbacks
     self._timer: Any = _Multiples(every_steps=every_steps)
-    self._others: Any = _Multiples(every_steps=save_every)  # Not all of these are evaluated.
+    self._others = _Multiples(every_steps=save_every)  # Not all of these are evaluated.
     # An evaluator evaluates all checkpoints: early stopping counts them.
     is_by_steps = options.save_every_steps or run.cluster.has_evaluator
-    self._every_seconds = math.inf if is_by_steps else SECONDS
-    self._saved_at = time.monotonic()
+    seconds = math.inf if is_by_steps else SECONDS
+    self._clock = tf.compat.v1.train.SecondOrStepTimer(every_secs=seconds)
     # A later hook makes the update of synchronous training. After a batch the moving averages are
     # updated then, but the weights are not: so this hook saves before the next batch.
     self._updates_later = run.role.is_sync
@@ -78,8 +77,8 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
 
   def _step_ended(self, run_context: Any, run_values: Any) -> None:
     super().after_run(run_context, run_values)
-    is_time = time.monotonic() - self._saved_at > self._every_seconds
-    if is_time or self._others.should_trigger_for_step(run_values.results + 1):
+    step = run_values.results + 1
+    if any(each.should_trigger_for_step(step) for each in (self._others, self._clock)):
       self.save_now(run_context.session, evaluating=False)
 
   def save_now(self, session: Any, evaluating: bool) -> str:
@@ -108,5 +107,5 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
     for callback in self._callbacks:
       callback.on_save(path, int(step))
     ends = [listener.after_save(session, step) for listener in listeners]
-    self._saved_at = time.monotonic()
+    self._clock.update_last_triggered_step(step)
     return any(ends)

@@ -58,7 +58,7 @@ class _Evaluated(tf.compat.v1.train.CheckpointSaverListener):
   [
     ({'save_every_steps': 3}, [0, 3, 5]),
     ({'save_every_steps': 2}, [0, 2, 3, 4, 5]),
-    ({}, [0, 1, 2, 3, 3, 4, 5]),  # Each step takes longer than the time between two.
+    ({}, [0, 1, 2, 3, 4, 5]),  # Each step takes longer than the time between two.
     ({'has_evaluator': True}, [0, 3, 5]),  # It evaluates all, and --stop-without-gain counts them.
   ],
 )
