@@ -18,6 +18,7 @@ He et al. 2015, 'Delving Deep into Rectifiers' (arXiv 1502.01852): initialisatio
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable
@@ -156,7 +157,7 @@ class Layers:
     with tf.compat.v1.variable_scope(name, 'batch_norm'):
       trained = ['offset'] if fixed_scale is not None else ['offset', 'scale']
       is_training = self._is_training and not self._is_frozen(*trained)
-      shape = [self._num_channels(x)]
+      shape = [x.shape[self._channel_axis]]
       ones = tf.compat.v1.ones_initializer()
       zeros = tf.compat.v1.zeros_initializer()
       if fixed_scale is None:
@@ -246,9 +247,6 @@ class Layers:
       return x
     return tf.pad(x, [added.get(axis, (0, 0)) for axis in range(4)])
 
-  def _num_channels(self, x: tf.Tensor) -> int:
-    return x.shape[self._channel_axis]
-
   def _variable(
     self, name: str, shape: list[int], initializer: Initializer, role: str, trainable: bool = True
   ) -> tf.Tensor | tf.Variable:
@@ -329,49 +327,34 @@ class ResNet(Layers):
     *,
     activate_before_residual: bool = False,
     name: str | None = None,
+    bottleneck: bool = False,
+    projects: bool = False,
   ) -> tf.Tensor:
     """Applies bn, relu, conv, bn, relu, conv, + shortcut (Identity Mappings, figure 4e).
 
     With `activate_before_residual` the shortcut, too, starts after the first bn and relu: the
-    paper's appendix has that in the network's first block, whose input no block has made.
+    paper's appendix has that in the network's first block, whose input no block has made. A
+    `bottleneck` has a 1x1 convolution to out_filter / 4 before the convolution, and one to
+    out_filter after it. In a block that changes the shape the shortcut of a bottleneck, and of
+    one that `projects`, is a 1x1 convolution of the activated input.
     """
-    with tf.compat.v1.variable_scope(name, 'residual_v2'):
+    convs = [(kernel_size, out_filter)] * 2
+    if bottleneck:
+      convs = [(1, out_filter // 4), (kernel_size, out_filter // 4), (1, out_filter)]
+    with tf.compat.v1.variable_scope(name, f'{"bottleneck_" * bottleneck}residual_v2'):
       activated = self._relu(self._batch_norm(x, name='bn1'))
-      source = activated if activate_before_residual else x
-      shortcut = self._parameter_free_shortcut(source, in_filter, out_filter, stride)
-      x = self._conv(activated, kernel_size, out_filter, stride, name='conv1')
-      x = self._relu(self._batch_norm(x, name='bn2'))
-      x = self._conv(x, kernel_size, out_filter, 1, name='conv2')
-      return self._add(x, shortcut)
-
-  def _bottleneck_residual_v2(
-    self,
-    x: tf.Tensor,
-    kernel_size: int,
-    in_filter: int,
-    out_filter: int,
-    stride: int,
-    *,
-    activate_before_residual: bool = False,
-    name: str | None = None,
-  ) -> tf.Tensor:
-    """Applies bn, relu, 1x1 conv to out_filter / 4, bn, relu, conv, bn, relu, 1x1 conv, + shortcut.
-
-    A block that changes the shape has a 1x1 convolution of the activated input as its shortcut,
-    with or without `activate_before_residual` (Identity Mappings, appendix).
-    """
-    with tf.compat.v1.variable_scope(name, 'bottleneck_residual_v2'):
-      activated = self._relu(self._batch_norm(x, name='bn1'))
-      if in_filter != out_filter or stride != 1:
+      if (bottleneck or projects) and (in_filter != out_filter or stride != 1):
         shortcut = self._conv(activated, 1, out_filter, stride, name='shortcut')
       else:
-        shortcut = activated if activate_before_residual else x
-      x = self._conv(activated, 1, out_filter // 4, stride, name='conv1')
-      x = self._relu(self._batch_norm(x, name='bn2'))
-      x = self._conv(x, kernel_size, out_filter // 4, 1, name='conv2')
-      x = self._relu(self._batch_norm(x, name='bn3'))
-      x = self._conv(x, 1, out_filter, 1, name='conv3')
+        source = activated if activate_before_residual else x
+        shortcut = self._parameter_free_shortcut(source, in_filter, out_filter, stride)
+      x = self._conv(activated, *convs[0], stride, name='conv1')
+      for number, (size, filters) in enumerate(convs[1:], 2):
+        x = self._relu(self._batch_norm(x, name=f'bn{number}'))
+        x = self._conv(x, size, filters, 1, name=f'conv{number}')
       return self._add(x, shortcut)
+
+  _bottleneck_residual_v2 = functools.partialmethod(_residual_v2, bottleneck=True)
 
   def _parameter_free_shortcut(
     self, x: tf.Tensor, in_filter: int, out_filter: int, stride: int

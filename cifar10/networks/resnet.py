@@ -13,6 +13,8 @@ ResNet-164 and ResNet-1001 of 'Identity Mappings'):
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import tensorflow as tf
 
 from cifar10.data.manifest import CIFAR10
@@ -20,33 +22,62 @@ from cifar10.options.families import ResNetFamily
 from model_base import FamilyNetwork, LayerSettings, ResNet
 
 
-class FamilyResNet(FamilyNetwork, ResNet):
-  """The ResNet that the options describe."""
+class StagedResNet(FamilyNetwork, ResNet):
+  """A ResNet of three stages, each after the first one with half the pixels."""
 
-  def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
-    options = self._options
-    is_version_1 = options.resnet_version == 1  # The order of 2015, not of 2016.
-    residual = self._residual_v1 if is_version_1 else self._residual_v2
-    if options.bottleneck:
-      residual = self._bottleneck_residual_v2
-    blocks = (options.num_layers - 2) // (9 if options.bottleneck else 6)
+  def _stacked(
+    self,
+    x: tf.Tensor,
+    residual: Callable[..., tf.Tensor],
+    blocks: int,
+    widths: Sequence[int],
+    *,
+    version: int = 2,
+    activates_first: bool = False,
+  ) -> tf.Tensor:
+    """Returns the logits of so many blocks a stage, by the arguments of a residual in ResNet.
+
+    Args:
+      x: [batch, 32, 32, 3] or channels first, as the layers are.
+      residual: makes a block.
+      blocks: in each stage.
+      widths: the channels of the stages.
+      version: 1: a block ends with a ReLU, as in 2015; 2: it begins with bn and relu.
+      activates_first: whether the first block's shortcut starts after its bn and relu.
+    """
     with tf.compat.v1.variable_scope('init'):
-      x = self._conv(self._input(x, input_data_format), 3, 16, 1)
-      if is_version_1:  # Else the first block begins with them.
+      x = self._conv(x, 3, 16, 1)
+      if version == 1:  # Else the first block begins with them.
         x = self._relu(self._batch_norm(x))
-    for stage, (filters, stride) in enumerate(((16, 1), (32, 2), (64, 2)), 1):
-      width = 4 * filters if options.bottleneck else filters
+    before = 16
+    for stage, width in enumerate(widths, 1):
       with tf.compat.v1.variable_scope(f'stage{stage}'):
-        before = self._num_channels(x)
-        is_first = stage == 1
-        x = residual(x, 3, before, width, stride, activate_before_residual=is_first, name='block0')
-        for block in range(1, blocks):
-          x = residual(x, 3, width, width, 1, name=f'block{block}')
-    if not is_version_1:  # Whose last block ends with a sum.
+        for block in range(blocks):
+          stride = 2 if stage > 1 and block == 0 else 1
+          first = activates_first and stage == 1 and block == 0
+          name = f'block{block}'
+          x = residual(x, 3, before, width, stride, activate_before_residual=first, name=name)
+          before = width
+    if version == 2:  # The last block ends with a sum.
       with tf.compat.v1.variable_scope('final'):
         x = self._relu(self._batch_norm(x))
     x = self._global_avg_pool(x)  # [batch, channels] float32
     return self._fully_connected(x, self._num_classes)
+
+
+class FamilyResNet(StagedResNet):
+  """The ResNet that the options describe."""
+
+  def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
+    options = self._options
+    residual = self._residual_v1 if options.resnet_version == 1 else self._residual_v2
+    if options.bottleneck:
+      residual = self._bottleneck_residual_v2
+    blocks = (options.num_layers - 2) // (9 if options.bottleneck else 6)
+    widths = (64, 128, 256) if options.bottleneck else (16, 32, 64)
+    x = self._input(x, input_data_format)
+    version = options.resnet_version
+    return self._stacked(x, residual, blocks, widths, version=version, activates_first=True)
 
 
 class ResNetCifar10(FamilyResNet):

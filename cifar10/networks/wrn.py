@@ -14,40 +14,19 @@ stage:
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
-from model_base import FamilyNetwork
+from cifar10.networks.resnet import StagedResNet
 
 
-class WideResNet(FamilyNetwork):
+class WideResNet(StagedResNet):
   """The WRN-d-k that the options describe."""
 
   def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
-    blocks_per_stage = (self._options.wrn_depth - 4) // 6  # And a shortcut's in each stage.
-    with tf.compat.v1.variable_scope('init'):
-      x = self._conv(self._input(x, input_data_format), 3, 16, 1)
-    for stage, (filters, stride) in enumerate(((16, 1), (32, 2), (64, 2)), 1):
-      with tf.compat.v1.variable_scope(f'stage{stage}'):
-        for block in range(blocks_per_stage):
-          with tf.compat.v1.variable_scope(f'block{block}'):
-            width = filters * self._options.wrn_widen_factor
-            x = self._wide_residual(x, width, stride if block == 0 else 1)
-    with tf.compat.v1.variable_scope('final'):
-      x = self._relu(self._batch_norm(x))
-    x = self._global_avg_pool(x)  # [batch, channels] float32
-    return self._fully_connected(x, self._num_classes)
-
-  def _wide_residual(self, x: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
-    """Applies bn, relu, conv, bn, relu, conv, + shortcut (figure 1b).
-
-    A block that changes the shape has a 1x1 convolution of the activated input as its shortcut, as
-    in the authors' code (models/wide-resnet.lua); any other block adds its input.
-    """
-    activated = self._relu(self._batch_norm(x, name='bn1'))
-    if filters != self._num_channels(x) or stride != 1:
-      shortcut = self._conv(activated, 1, filters, stride, name='shortcut')
-    else:
-      shortcut = x
-    x = self._conv(activated, 3, filters, stride, name='conv1')
-    x = self._relu(self._batch_norm(x, name='bn2'))
-    return self._add(self._conv(x, 3, filters, 1, name='conv2'), shortcut)
+    blocks = (self._options.wrn_depth - 4) // 6  # And a shortcut's layer in each stage.
+    widths = [width * self._options.wrn_widen_factor for width in (16, 32, 64)]
+    # Figure 1b. The projection is as in the authors' code, models/wide-resnet.lua.
+    residual = functools.partial(self._residual_v2, projects=True)
+    return self._stacked(self._input(x, input_data_format), residual, blocks, widths)
