@@ -155,7 +155,7 @@ class Layers:
     scale is that constant, not a variable.
     """
     with tf.compat.v1.variable_scope(name, 'batch_norm'):
-      trained = ['offset'] if fixed_scale is not None else ['offset', 'scale']
+      trained = ['offset', 'scale'] if fixed_scale is None else ['offset']
       is_training = self._is_training and not self._is_frozen(*trained)
       shape = [x.shape[self._channel_axis]]
       ones = tf.compat.v1.ones_initializer()
@@ -311,8 +311,7 @@ class ResNet(Layers):
     del activate_before_residual
     with tf.compat.v1.variable_scope(name, 'residual_v1'):
       shortcut = self._parameter_free_shortcut(x, in_filter, out_filter, stride)
-      x = self._conv(x, kernel_size, out_filter, stride, name='conv1')
-      x = self._relu(self._batch_norm(x, name='bn1'))
+      x = self._conv_bn_relu(x, kernel_size, out_filter, 1, stride)
       x = self._conv(x, kernel_size, out_filter, 1, name='conv2')
       x = self._batch_norm(x, name='bn2')
       return self._relu(self._add(x, shortcut))

@@ -39,3 +39,15 @@ def after_steps(apply, tensors, steps):
       session.run(apply)
       values.append(session.run(tensors))
   return values
+
+
+def ancestors(op, *, controls=True):
+  """The ops that it waits for, and itself; without `controls` those alone with data for it."""
+  found, pending = set(), [op]
+  while pending:
+    op = pending.pop()
+    if op not in found:
+      found.add(op)
+      pending += [tensor.op for tensor in op.inputs]
+      pending += op.control_inputs if controls else []
+  return found

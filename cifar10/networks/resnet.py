@@ -35,15 +35,10 @@ class StagedResNet(FamilyNetwork, ResNet):
     version: int = 2,
     activates_first: bool = False,
   ) -> tf.Tensor:
-    """Returns the logits of so many blocks a stage, by the arguments of a residual in ResNet.
+    """Returns the logits of stages of these widths, each of so many blocks of ResNet's `residual`s.
 
-    Args:
-      x: [batch, 32, 32, 3] or channels first, as the layers are.
-      residual: makes a block.
-      blocks: in each stage.
-      widths: the channels of the stages.
-      version: 1: a block ends with a ReLU, as in 2015; 2: it begins with bn and relu.
-      activates_first: whether the first block's shortcut starts after its bn and relu.
+    A block of `version` 1 ends with a ReLU (2015), one of 2 begins with bn and relu (2016); if it
+    `activates_first`, the first block's shortcut starts after them.
     """
     with tf.compat.v1.variable_scope('init'):
       x = self._conv(x, 3, 16, 1)
@@ -53,10 +48,9 @@ class StagedResNet(FamilyNetwork, ResNet):
     for stage, width in enumerate(widths, 1):
       with tf.compat.v1.variable_scope(f'stage{stage}'):
         for block in range(blocks):
+          first = {'activate_before_residual': activates_first and stage == 1 and block == 0}
           stride = 2 if stage > 1 and block == 0 else 1
-          first = activates_first and stage == 1 and block == 0
-          name = f'block{block}'
-          x = residual(x, 3, before, width, stride, activate_before_residual=first, name=name)
+          x = residual(x, 3, before, width, stride, name=f'block{block}', **first)
           before = width
     if version == 2:  # The last block ends with a sum.
       with tf.compat.v1.variable_scope('final'):

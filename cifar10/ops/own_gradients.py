@@ -39,14 +39,9 @@ def is_small_conv2d(x: tf.Tensor, kernel: tf.Tensor, strides: int, data_format: 
 def small_conv2d(x: tf.Tensor, kernel: tf.Tensor, after: Sequence[int] = (1, 1)) -> tf.Tensor:
   """Applies `tf.nn.conv2d` (stride 1, SAME); its gradients are forward convolutions.
 
-  Args:
-    x: [batch, height, width, in].
-    kernel: float32 [3, 3, in, out].
-    after: how many rows and columns of zeros follow an image; with 0 the last row, or column,
-      of the result is left out.
-
-  Returns:
-    [batch, height, width, out], without the rows and columns left out, in the dtype of `x`.
+  From [batch, height, width, in] and float32 [3, 3, in, out] to [batch, height, width, out] in the
+  dtype of `x`. So many rows and columns of zeros come `after` an image: with 0 the last row, or
+  column, of the result is left out.
   """
 
   @tf.custom_gradient

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -76,14 +75,21 @@ def get_model_fn(
   ) -> tf_estimator.EstimatorSpec:
     hparams = from_params(params)
     if mode == tf_estimator.ModeKeys.TRAIN:
-      _add_saver(config.keep_checkpoint_max if config else _KEPT)
+      # The Estimator's own saver has each parameter server write its part of a checkpoint, to a
+      # folder that all of them would have to share.
+      kept = config.keep_checkpoint_max if config else _KEPT
+      saver = Saver(max_to_keep=kept, defer_build=True, save_relative_paths=True)
+      tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
       made = training or Training(Role(), Cifar10DataSet.num_examples_per_epoch('train'))
       shards = list(zip(features, labels))
       return _train_spec(hparams, placement, data, made, shards, num_workers=num_workers)
     if mode == tf_estimator.ModeKeys.EVAL:
-      spec = _eval_spec(hparams, placement, data, tf.concat(features, 0), tf.concat(labels, 0))
+      network, inferred = _inferred(hparams, placement, data, tf.concat(features, 0))
+      spec = _eval_spec(hparams, data, network, inferred, tf.concat(labels, 0))
     else:
-      spec = _predict_spec(hparams, placement, data, features[IMAGES])
+      logits = _inferred(hparams, placement, data, features[IMAGES])[1].logits
+      predictions = {CLASSES: tf.argmax(logits, 1), PROBABILITIES: tf.nn.softmax(logits)}
+      spec = tf_estimator.EstimatorSpec(mode, predictions=predictions)
     saver = averages_saver() if use_ema else Saver(allow_empty=True)
     return spec._replace(scaffold=tf.compat.v1.train.Scaffold(saver=saver))
 
@@ -152,11 +158,16 @@ def _build_towers(  # noqa: PLR0917
   """Builds all towers over one set of variables; with a proxy, of what that leaves to learn."""
   hparams, built, halves = groups.hparams, [], []
   setters = towers.device_setters(placement, training.role.cluster)
-  getter = functools.partial(_get_variable, training.initializers)
+
+  def get_variable(getter: Callable[..., tf.Variable], name: str, **given: Any) -> tf.Variable:
+    if name in training.initializers:
+      given['initializer'] = training.initializers[name]
+    return getter(name, **given)
+
   for index, (setter, (images, labels)) in enumerate(zip(setters, shards)):
     with (
       tf.compat.v1.name_scope(f'tower_{index}'),
-      tf.compat.v1.variable_scope(hparams.family.NAME, reuse=index > 0, custom_getter=getter),
+      tf.compat.v1.variable_scope(hparams.family.NAME, reuse=index > 0, custom_getter=get_variable),
       tf.compat.v1.device(setter),
     ):
       seen = input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)), labels
@@ -166,18 +177,6 @@ def _build_towers(  # noqa: PLR0917
         seen = halves[-1].images, halves[-1].labels
       built.append(towers.build_tower(*seen, network, *rules))
   return built, halves
-
-
-def _get_variable(
-  initializers: Mapping[str, model_base.Initializer],
-  getter: Callable[..., tf.Variable],
-  name: str,
-  **given: Any,
-) -> tf.Variable:
-  """Gets a variable, which begins with one of these in place of its layer's initializer."""
-  if name in initializers:
-    given['initializer'] = initializers[name]
-  return getter(name, **given)
 
 
 def _losses(
@@ -197,21 +196,14 @@ def _losses(
   return {'loss': loss, 'accuracy': accuracy, 'learning_rate': rates.sgd}, parts
 
 
-def _add_saver(max_to_keep: int) -> None:
-  """Makes the chief write whole checkpoints.
-
-  The Estimator's own saver has each parameter server write its part, to a folder that all of
-  them would have to share.
-  """
-  saver = Saver(max_to_keep=max_to_keep, defer_build=True, save_relative_paths=True)
-  tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
-
-
 def _eval_spec(
-  hparams: HParams, placement: Placement, data: DatasetInfo, images: tf.Tensor, labels: tf.Tensor
+  hparams: HParams,
+  data: DatasetInfo,
+  network: model_base.Layers,
+  inferred: Inferred,
+  labels: tf.Tensor,
 ) -> tf_estimator.EstimatorSpec:
-  """All towers and the metrics."""
-  network, inferred = _inferred(hparams, placement, data, images)
+  """The loss and the metrics of what `_inferred` returns."""
   cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(
     labels=labels, logits=inferred.logits
   )
@@ -226,15 +218,6 @@ def _eval_spec(
   )
   loss = tf.reduce_mean(cross_entropy) + weight_penalty
   return tf_estimator.EstimatorSpec(tf_estimator.ModeKeys.EVAL, loss=loss, eval_metric_ops=metrics)
-
-
-def _predict_spec(
-  hparams: HParams, placement: Placement, data: DatasetInfo, images: tf.Tensor
-) -> tf_estimator.EstimatorSpec:
-  """All towers, of images whose labels nobody knows."""
-  logits = _inferred(hparams, placement, data, images)[1].logits
-  predictions = {CLASSES: tf.argmax(logits, 1), PROBABILITIES: tf.nn.softmax(logits)}
-  return tf_estimator.EstimatorSpec(tf_estimator.ModeKeys.PREDICT, predictions=predictions)
 
 
 def _inferred(

@@ -24,11 +24,8 @@ def build(
 ) -> model_base.Layers:
   """Returns the network, whose `forward_pass` makes its layers in the default graph.
 
-  Args:
-    hparams: the network's; `dtype` is one of TensorFlow's, not 'auto'.
-    data: the data set that it classifies.
-    is_training: as in model_base.LayerSettings, like `data_format`.
-    prepared: returned by `fastnet.prepare`; not needed where a checkpoint has the values.
+  Of `hparams` the `dtype` is one of TensorFlow's, not 'auto'. What `fastnet.prepare` returned is
+  not needed where a checkpoint has the values. For the others see `model_base.LayerSettings`.
   """
   settings = layer_settings(hparams, is_training, data_format)
   network = families.build(hparams.family, settings, data, prepared)
@@ -40,13 +37,8 @@ def layer_settings(
   hparams: HParams, is_training: bool, data_format: str = 'channels_last'
 ) -> model_base.LayerSettings:
   """Returns the settings that all layers of a network share; for the arguments see `build`."""
-  return model_base.LayerSettings(
-    is_training=is_training,
-    data_format=data_format,
-    batch_norm_decay=hparams.batch_norm_decay,
-    batch_norm_epsilon=hparams.batch_norm_epsilon,
-    dtype=tf.as_dtype(hparams.dtype),
-  )
+  decay, epsilon = hparams.batch_norm_decay, hparams.batch_norm_epsilon
+  return model_base.LayerSettings(is_training, data_format, decay, epsilon, hparams.dtype)
 
 
 def network_size(hparams: HParams, data: DatasetInfo) -> tuple[int, int | None]:

@@ -2,7 +2,7 @@
 
 A group's learning rate is a factor of its gradients. Since SGD with momentum is linear in the
 gradients, the update equals that of separate optimizers for each group. Muon, which normalises
-gradients, would cancel the factor.
+gradients, takes it as a factor of its rate.
 """
 
 import dataclasses
@@ -11,7 +11,6 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from cifar10.core.errors import InputError
 from cifar10.job.checkpoints import EMA_SUFFIX, Saver
 from cifar10.options import families
 from cifar10.options.families import Group
@@ -44,16 +43,9 @@ class Groups:
   roles: Mapping[str, str]  # Of each variable, by its operation's name, when it is asked for.
 
   def of(self, variable: tf.Variable) -> Group:
-    """Returns a variable's group; raises InputError for one of Muon's that has a factor."""
-    family = self.hparams.family
-    with families.own_code(family):
-      group = family.group(self.roles[variable.op.name], self.hparams)
-    if group.uses_muon and group.learning_rate_factor != 1:
-      raise InputError(
-        f'{variable.op.name} has learning-rate factor {group.learning_rate_factor}, and Muon '
-        'normalises gradients: its group must have factor 1'
-      )
-    return group
+    """Returns a variable's group."""
+    with families.own_code(self.hparams.family):
+      return self.hparams.family.group(self.roles[variable.op.name], self.hparams)
 
   def weight_decay(self, variable: tf.Variable) -> float:
     """Returns a variable's L2 coefficient: 0 if Muon fixes its norm."""
@@ -78,24 +70,20 @@ class Groups:
 def make_optimizer(
   hparams: HParams, rates: Rates, groups: Groups, update_ops: Sequence[tf.Operation] = ()
 ) -> Optimizer:
-  """Returns SGD with momentum, with what the options put around it.
+  """Returns SGD with momentum at this step's rates, with what the options put around it.
 
-  Args:
-    hparams: those of the optimizers.
-    rates: the learning rates at this step.
-    groups: tell which variables Muon updates.
-    update_ops: updates of batch norm's moving averages, after which these are averaged, too.
+  The groups tell which variables Muon updates; `update_ops` are updates of batch norm's moving
+  averages, after which these are averaged, too.
   """
   optimizer: Optimizer = tf.compat.v1.train.MomentumOptimizer(
     rates.sgd, hparams.momentum, use_nesterov=hparams.nesterov
   )
   if hparams.muon_learning_rate:
-    optimizer = MuonAndSgd(optimizer, rates.muon, groups, tf.as_dtype(hparams.dtype))
+    optimizer = MuonAndSgd(optimizer, rates.muon, groups)
   if hparams.lookahead_steps:
-    steps, last_step = hparams.lookahead_steps, hparams.train_steps
-    optimizer = Lookahead(optimizer, steps, last_step, after=update_ops)
+    optimizer = Lookahead(optimizer, hparams.lookahead_steps, hparams.train_steps, update_ops)
   if hparams.ema_decay:
-    optimizer = MovingAverage(optimizer, hparams.ema_decay, after=update_ops)
+    optimizer = MovingAverage(optimizer, hparams.ema_decay, update_ops)
   return optimizer
 
 
@@ -112,14 +100,13 @@ class MuonAndSgd:
   sgd: Optimizer
   learning_rate: tf.Tensor | float  # Muon's.
   groups: Groups
-  dtype: tf.DType  # Of the matrix products.
 
   def apply_gradients(self, gradients: Gradients, global_step: tf.Variable) -> tf.Operation:
     moved: list[tf.Operation] = []
     others: Gradients = []
     for gradient, variable in gradients:
-      if self.groups.of(variable).uses_muon:
-        moved.append(self._move(variable, gradient))
+      if (group := self.groups.of(variable)).uses_muon:
+        moved.append(self._move(variable, gradient, group.learning_rate_factor))
       else:
         others.append((gradient, variable))
     with tf.control_dependencies(moved):
@@ -127,29 +114,25 @@ class MuonAndSgd:
         return self.sgd.apply_gradients(others, global_step)
       return global_step.assign_add(1, read_value=False)  # With --freeze there may be none.
 
-  def _move(self, kernel: tf.Variable, gradient: tf.Tensor) -> tf.Operation:
+  def _move(self, kernel: tf.Variable, gradient: tf.Tensor, factor: float) -> tf.Operation:
     momentum = _companion(kernel, '/Muon', tf.zeros_like)
     with tf.compat.v1.device(kernel.device):
       accumulated = momentum.assign(_MUON_MOMENTUM * momentum + gradient)
-      direction = orthogonalised(gradient + _MUON_MOMENTUM * accumulated, self.dtype)
+      direction = orthogonalised(gradient + _MUON_MOMENTUM * accumulated, self.groups.hparams.dtype)
       # It may begin with zeros.
       unit = kernel * (kernel.shape[-1] ** 0.5 / tf.maximum(tf.norm(kernel), _TINY))
       # No update for gradient 0: orthogonalised momentum would move the kernel as far as ever.
       has_gradient = tf.reduce_any(tf.not_equal(gradient, 0))
-      moved = tf.where(has_gradient, unit - self.learning_rate * direction, kernel)
+      moved = tf.where(has_gradient, unit - factor * self.learning_rate * direction, kernel)
       return kernel.assign(moved, read_value=False)
 
 
-def orthogonalised(kernel: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
+def orthogonalised(kernel: tf.Tensor, dtype: str = 'float32') -> tf.Tensor:
   """Returns nearly the orthogonal matrix nearest to a kernel, by three Newton-Schulz iterations.
 
-  Args:
-    kernel: [height, width, in, out], as the matrix [height * width * in, out].
-    dtype: of the matrix products.
-
-  Returns:
-    float32, the same shape; singular values are about 1 (0.7 to 1.2 suffices for Muon), but those
-      that were small stay smaller.
+  The kernel, [height, width, in, out], is taken as the matrix [height * width * in, out]; `dtype`
+  is that of the products, the result float32. Its singular values are about 1 (0.7 to 1.2 suffices
+  for Muon), but those that were small stay smaller.
   """
   x = tf.reshape(kernel, [-1, kernel.shape[-1]])
   x = tf.cast(x / (tf.norm(x) + _TINY), dtype)
@@ -192,18 +175,17 @@ class Lookahead:
     decay = _DECAY**self.steps * progress**_POWER
     decay = tf.where(is_due, decay, 1.0)  # The last step may not be due.
 
-    def average() -> tf.Tensor:
+    def average() -> tf.Operation:
       averaged = []
       for quick, lasting in zip(fast, slow):
         mean = lasting + (1 - decay) * (quick - lasting)  # So that what is frozen stays the same.
         with tf.control_dependencies([mean]):
           averaged += [variable.assign(mean, read_value=False) for variable in (quick, lasting)]
-      with tf.control_dependencies(averaged):
-        return tf.constant(True)
+      return tf.group(*averaged)
 
     # Before the first averaging the slow variables have their initial values.
     ends = (step >= self.last_step) & (self.last_step >= self.steps)
-    return tf.cond(is_due | ends, average, lambda: tf.constant(False)).op
+    return tf.cond(is_due | ends, average, tf.no_op).op
 
 
 def _moving_averages() -> list[tf.Variable]:

@@ -108,14 +108,10 @@ def build_tower(
   weight_decay: Callable[[tf.Variable], float],
   label_smoothing: float = 0.0,
 ) -> Tower:
-  """Builds one tower for n images.
+  """Builds one tower for n images, [n, 32, 32, 3] and normalised, with labels int32 [n].
 
-  Args:
-    images: [n, 32, 32, 3], normalised.
-    labels: int32 [n].
-    network: its `forward_pass` makes the variables or reuses them.
-    weight_decay: variable -> its coefficient in the penalty.
-    label_smoothing: as in `cross_entropies`.
+  The network's `forward_pass` makes the variables or reuses them; `weight_decay` tells a variable's
+  coefficient in the penalty; `label_smoothing` is as in `cross_entropies`.
   """
   logits = network.forward_pass(images)
   cross_entropy = tf.reduce_mean(cross_entropies(labels, logits, label_smoothing))
@@ -141,8 +137,7 @@ def weight_penalty(
   for variable in trained_variables(network):
     loss = tf.nn.l2_loss(network.values[variable.op.name])
     groups.setdefault(weight_decay(variable), []).append(loss)
-  parts = [decay * tf.add_n(losses) for decay, losses in groups.items()]
-  return parts[0] if len(parts) == 1 else tf.add_n(parts)
+  return tf.add_n([decay * tf.add_n(losses) for decay, losses in groups.items()])
 
 
 def cross_entropies(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float) -> tf.Tensor:
@@ -160,18 +155,11 @@ def cross_entropies(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float
 
 
 def average_gradients(tower_gradients: Sequence[Gradients], device: str = '') -> Gradients:
-  """Returns each gradient's mean over the towers.
+  """Returns each gradient's mean over the towers, with its variable, in the first tower's order.
 
-  Args:
-    tower_gradients: for each tower, (gradient, variable) pairs; the towers' order may differ.
-    device: computes the means; '': each is computed on its variable's device.
-
-  Returns:
-    One (gradient, variable) pair for each variable, in the first tower's order. The gradient has
-      the variable's shape.
-
-  Raises:
-    ValueError: towers have different variables, or one lacks a gradient; the message names them.
+  The towers' orders may differ. The `device` computes the means, or with '' each variable's own.
+  Raises ValueError, which names them, for variables that not all towers have, or that have no
+  gradient.
   """
   by_name = [{v.name: g for g, v in pairs} for pairs in tower_gradients]
   names = set(by_name[0])

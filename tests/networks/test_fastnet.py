@@ -47,9 +47,8 @@ def network(prepared=None, divisor=None, settings=None, **options):
 
 def standardised(images):
   scale, shift = fastnet.standardisation(CIFAR10)
-  return (run(input_pipeline.normalise(tf.constant(images), tf.float32)) * scale + shift).astype(
-    np.float32
-  )
+  normal = run(input_pipeline.normalise(tf.constant(images), tf.float32))
+  return (normal * scale + shift).astype(np.float32)
 
 
 def test_standardised_values_by_hand():
@@ -138,25 +137,32 @@ def test_the_head_starts_as_large_as_its_sources(width, divisor, expected):
   assert kernel.std() == pytest.approx(expected, rel=0.05)
 
 
-def test_a_compiled_network_is_the_same_network(noise):
-  """Its training's logits and gradients are those of single operations, but for rounding.
+def assert_forms_agree(noise, one, other, is_training=True):
+  """Two forms' logits and gradients are the same but for rounding, over one set of variables.
 
-  That can make max pooling choose the other one of two near values, so norms are compared.
+  That can make max pooling choose the other one of two near values, so norms are compared. A form
+  is (compiles, data format, first_bias_steps).
   """
   tf.compat.v1.set_random_seed(0)
   kernel = fastnet.whitening_kernel(noise, CIFAR10)
-  x = input_pipeline.normalise(tf.constant(noise[:32]), tf.float32)
+  x = input_pipeline.normalise(tf.constant(noise[:16]), tf.float32)
+  tf.compat.v1.train.create_global_step()
   results = []
-  for compiles in (False, True):
-    with tf.compat.v1.variable_scope('network', reuse=compiles):
-      prepared = fastnet.Prepared(kernel, compiles)
-      logits = network(prepared, first_bias_steps=1).forward_pass(x)
+  for compiles, data_format, steps in (one, other):
+    settings = {'is_training': is_training, 'data_format': data_format, 'batch_norm_epsilon': 1e-3}
+    with tf.compat.v1.variable_scope('network', reuse=bool(results)):
+      net = network(fastnet.Prepared(kernel, compiles), None, settings, first_bias_steps=steps)
+      logits = net.forward_pass(x)
     results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
     calls = [op for op in logits.graph.get_operations() if op.type == 'PartitionedCall']
     # Seven activations and the gradients of six; the first one's is a condition's.
     assert len(calls) == (13 if compiles else 0)
-  for plain, compiled in zip(*run(results), strict=True):
-    assert np.linalg.norm(compiled - plain) < 0.01 * np.linalg.norm(plain)
+  for expected, actual in zip(*run(results), strict=True):
+    assert np.linalg.norm(actual - expected) < 0.01 * np.linalg.norm(expected)
+
+
+def test_a_compiled_network_is_the_same_network(noise):
+  assert_forms_agree(noise, (False, 'channels_last', 1), (True, 'channels_last', 1))
 
 
 def test_channels_first_and_last_have_the_same_variables():
@@ -172,28 +178,9 @@ def test_channels_first_and_last_have_the_same_variables():
 @pytest.mark.skipif(not gpus.ASKED, reason='a CPU has no kernels for channels_first')
 @pytest.mark.parametrize('is_training', [False, True])
 def test_channels_first_computes_what_channels_last_does(noise, is_training):
-  """Logits and every gradient, of the first bias too, over one set of variables.
-
-  Rounding can make max pooling choose the other one of two near values, so norms are compared.
-  """
-  tf.compat.v1.set_random_seed(0)
-  kernel = fastnet.whitening_kernel(noise, CIFAR10)
-  x = input_pipeline.normalise(tf.constant(noise[:16]), tf.float32)
-  tf.compat.v1.train.create_global_step()
-  results = []
-  for data_format in ('channels_last', 'channels_first'):
-    with tf.compat.v1.variable_scope('network', reuse=bool(results)):
-      settings = {'is_training': is_training, 'data_format': data_format}
-      settings['batch_norm_epsilon'] = 1e-3
-      steps = 1 if data_format == 'channels_first' else 0
-      net = network(fastnet.Prepared(kernel), None, settings, first_bias_steps=steps)
-      logits = net.forward_pass(x)
-    results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
-  with tf.compat.v1.Session() as session:
-    session.run(tf.compat.v1.global_variables_initializer())
-    last, first = session.run(results)
-  for expected, actual in zip(last, first, strict=True):
-    assert np.linalg.norm(actual - expected) < 0.01 * np.linalg.norm(expected)
+  """Of the first bias, too, whether it learns or stops to learn."""
+  forms = (False, 'channels_last', 0), (False, 'channels_first', 1)
+  assert_forms_agree(noise, *forms, is_training=is_training)
 
 
 def test_a_third_convolution_has_a_shortcut():

@@ -115,20 +115,18 @@ def test_a_convolution_before_a_pool_leaves_out_what_that_does_not_read(
   image, kernel_and_pool, rows_and_columns, dtype, is_training
 ):
   """The pool's results, and all gradients, are those of the whole convolution."""
-  with tf.compat.v1.Session() as session:
-    tf.compat.v1.set_random_seed(0)  # Of near values the pool could take another in each form.
-    x = tf.cast(tf.random.normal([2, *image, 3], seed=1), dtype)
-    network = make_net(is_training, dtype=dtype)
-    kernel_size, pool_size = kernel_and_pool
-    results = []
-    for size in (pool_size, 1):
-      with tf.compat.v1.variable_scope('network', reuse=size == 1):
-        y = network._conv(x, kernel_size, 4, 1, pool_size=size)
-        assert tuple(y.shape[1:3]) == (image if size == 1 else rows_and_columns)
-        pooled = tf.cast(network._max_pool(y, pool_size), tf.float32)
-        results.append([pooled, *tf.gradients(pooled**2, [x, *tf.compat.v1.trainable_variables()])])
-    session.run(tf.compat.v1.global_variables_initializer())
-    results = session.run([[tf.cast(each, tf.float32) for each in form] for form in results])
+  tf.compat.v1.set_random_seed(0)  # Of near values the pool could take another in each form.
+  x = tf.cast(tf.random.normal([2, *image, 3], seed=1), dtype)
+  network = make_net(is_training, dtype=dtype)
+  kernel_size, pool_size = kernel_and_pool
+  results = []
+  for size in (pool_size, 1):
+    with tf.compat.v1.variable_scope('network', reuse=size == 1):
+      y = network._conv(x, kernel_size, 4, 1, pool_size=size)
+      assert tuple(y.shape[1:3]) == (image if size == 1 else rows_and_columns)
+      pooled = tf.cast(network._max_pool(y, pool_size), tf.float32)
+      results.append([pooled, *tf.gradients(pooled**2, [x, *tf.compat.v1.trainable_variables()])])
+  results = run([[tf.cast(each, tf.float32) for each in form] for form in results])
   for trimmed, whole in zip(*results):
     scale = np.abs(whole).max()
     np.testing.assert_allclose(trimmed, whole, atol=scale * (1e-5 if dtype == tf.float32 else 0.03))
@@ -144,9 +142,8 @@ def test_only_training_on_small_images_in_bfloat16_takes_the_other_form():
       return sum(op.type in kinds for op in graph.get_operations())
 
   assert gradient_ops(7, tf.bfloat16, is_training=True) == 0
-  assert gradient_ops(8, tf.bfloat16, is_training=True) == 2
-  assert gradient_ops(7, tf.float32, is_training=True) == 2
-  assert gradient_ops(7, tf.bfloat16, is_training=False) == 2
+  others = [(8, tf.bfloat16, True), (7, tf.float32, True), (7, tf.bfloat16, False)]
+  assert [gradient_ops(*other) for other in others] == [2, 2, 2]
 
 
 @pytest.mark.bfloat16
@@ -237,13 +234,16 @@ def test_batch_norm_keeps_its_statistics_in_float32_under_bfloat16():
 # Pooling, shortcut, the last layers.
 
 
-def test_avg_pool_averages_squares_and_leaves_padding_out_of_the_mean():
-  y = run_layer(lambda net, x: net._avg_pool(x, 2, 2), image(4))
-  # (0+1+4+5) / 4 = 2.5; two columns on adds 2, two rows down 8.
-  np.testing.assert_array_equal(y[0, :, :, 0], [[2.5, 4.5], [10.5, 12.5]])
-  y = run_layer(lambda net, x: net._avg_pool(x, 2, 2), image(3))
-  # (0+1+3+4) / 4 = 2, (2+5) / 2 = 3.5, (6+7) / 2 = 6.5 and 8 alone.
-  np.testing.assert_array_equal(y[0, :, :, 0], [[2, 3.5], [6.5, 8]])
+@pytest.mark.parametrize(
+  ('size', 'expected'),
+  [
+    (4, [[2.5, 4.5], [10.5, 12.5]]),  # (0+1+4+5) / 4 = 2.5; two columns add 2, two rows 8.
+    (3, [[2, 3.5], [6.5, 8]]),  # (0+1+3+4) / 4 = 2, (2+5) / 2 = 3.5, (6+7) / 2 = 6.5 and 8 alone.
+  ],
+)
+def test_avg_pool_averages_squares_and_leaves_padding_out_of_the_mean(size, expected):
+  y = run_layer(lambda net, x: net._avg_pool(x, 2, 2), image(size))
+  np.testing.assert_array_equal(y[0, :, :, 0], expected)
 
 
 @pytest.mark.parametrize('data_format', ['channels_last', 'channels_first'])
@@ -253,10 +253,8 @@ def test_global_avg_pool_averages_each_channel_in_float32(data_format):
   if data_format == 'channels_first':
     x = to_nchw(x)
 
-  def layer(net, x):
-    return net._global_avg_pool(tf.cast(x, tf.bfloat16))
-
-  y = run_layer(layer, x, data_format=data_format, dtype=tf.bfloat16)
+  settings = {'data_format': data_format, 'dtype': tf.bfloat16}
+  y = run_layer(lambda net, x: net._global_avg_pool(tf.cast(x, net._dtype)), x, **settings)
   assert y.dtype == np.float32
   np.testing.assert_array_equal(y, [[1 + 2**-8, 5]])
 
@@ -268,10 +266,12 @@ def test_fully_connected_multiplies_adds_and_stays_in_float32():
     'fully_connected/bias': np.array([0, 0, 7], np.float32),
   }
 
-  def layer(net, x):
-    return net._fully_connected(tf.cast(x, tf.bfloat16), 3)
-
-  y = run_layer(layer, np.array([[3, 4]], np.float32), params, dtype=tf.bfloat16)
+  y = run_layer(
+    lambda net, x: net._fully_connected(tf.cast(x, net._dtype), 3),
+    np.array([[3, 4]], np.float32),
+    params,
+    dtype=tf.bfloat16,
+  )
   assert y.dtype == np.float32
   # 3x1 + 4x2 = 11, 3x10 + 4x20 = 110, 0.003 + 0.008 + 7 = 7.011
   np.testing.assert_allclose(y, [[11, 110, 7.011]], rtol=1e-6)

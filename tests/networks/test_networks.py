@@ -3,7 +3,6 @@
 Their logits are those of a reference in NumPy, in NCHW and float64, from the papers' figures.
 """
 
-import concurrent.futures
 import functools
 import math
 import multiprocessing
@@ -349,9 +348,8 @@ def channels_first_logits(images):
 @pytest.mark.slow
 def test_channels_first_logits_equal_the_reference_where_the_cpu_runs_them():
   images = random_images(4)
-  context = multiprocessing.get_context('spawn')
-  with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as executor:
-    results = executor.submit(channels_first_logits, images).result(timeout=120)
+  with multiprocessing.get_context('spawn').Pool(1) as pool:
+    results = pool.apply_async(channels_first_logits, [images]).get(120)
   if results is None:
     pytest.skip('this TensorFlow has no channels_first convolution for the CPU (oneDNN is off)')
   bound = 2e-4 if gpus.visible() else 2e-5  # Winograd's sums on a GPU are less exact.

@@ -67,13 +67,12 @@ def test_the_gradient_of_a_bias_of_many_pixels_in_bfloat16(compiles):
   np.testing.assert_allclose(gradient, [4805] * 4, rtol=0.01)
 
 
-def test_a_bias_that_does_not_learn_leaves_its_gradient_uncomputed():
+def test_a_bias_that_does_not_learn_leaves_its_gradient_uncomputed(graph):
   """In the graph the convolution's input gradient stands inside the condition, and nowhere else."""
-  with tf.Graph().as_default() as graph:
-    bias, kernel = tf.zeros([3]), tf.zeros([3, 3, 3, 4])
-    y = own_gradients.conv_of_silu(tf.zeros([2, 5, 5, 3]), bias, kernel, tf.constant(False), 'NHWC')
-    tf.gradients(y, [bias, kernel])
-    kinds = [op.type for op in graph.get_operations()]
+  bias, kernel = tf.zeros([3]), tf.zeros([3, 3, 3, 4])
+  y = own_gradients.conv_of_silu(tf.zeros([2, 5, 5, 3]), bias, kernel, tf.constant(False), 'NHWC')
+  tf.gradients(y, [bias, kernel])
+  kinds = [op.type for op in graph.get_operations()]
   assert kinds.count('Conv2DBackpropFilter') == 1
   assert 'Conv2DBackpropInput' not in kinds
   assert {'If', 'StatelessIf'} & set(kinds)
@@ -89,13 +88,12 @@ def test_xla_compiles_here():
 def test_small_convolution_has_the_gradients_of_conv2d(batch, after):
   """Against the library's in float32, where both differ by rounding only."""
   height, width = 4 + after[0], 6 + after[1]
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    x = tf.random.normal([batch, 5, 7, 4], seed=1)
-    kernel = tf.random.normal([3, 3, 4, 6], seed=2)
-    dy = tf.random.normal([batch, height, width, 6], seed=3)
-    whole = tf.nn.conv2d(x, kernel, 1, 'SAME')
-    forms = (own_gradients.small_conv2d(x, kernel, after), whole[:, :height, :width])
-    small, library = session.run([[y, *tf.gradients(y, [x, kernel], dy)] for y in forms])
+  x = tf.random.normal([batch, 5, 7, 4], seed=1)
+  kernel = tf.random.normal([3, 3, 4, 6], seed=2)
+  dy = tf.random.normal([batch, height, width, 6], seed=3)
+  whole = tf.nn.conv2d(x, kernel, 1, 'SAME')
+  forms = (own_gradients.small_conv2d(x, kernel, after), whole[:, :height, :width])
+  small, library = run([[y, *tf.gradients(y, [x, kernel], dy)] for y in forms])
   for actual, expected in zip(small, library, strict=True):
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)
 

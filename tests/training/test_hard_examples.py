@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import ancestors
 
 import model_base
 from cifar10.training.hard_examples import harder_half
@@ -74,13 +75,7 @@ def test_what_momentum_changes_waits_for_the_forward_pass(graph):
   chosen()
   [condition] = [op for op in graph.get_operations() if op.type in ('If', 'StatelessIf')]
   [choice] = [op for op in graph.get_operations() if op.type == 'TopKV2']
-  found, pending = set(), [condition.inputs[0].op]
-  while pending:
-    op = pending.pop()
-    if op not in found:
-      found.add(op)
-      pending += [tensor.op for tensor in op.inputs] + op.control_inputs
-  assert choice in found
+  assert choice in ancestors(condition.inputs[0].op)
 
 
 @pytest.mark.parametrize(('step', 'learns'), [(0, 1), (1, 0), (2, 0), (3, 0), (4, 1), (8, 1)])

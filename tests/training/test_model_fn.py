@@ -8,6 +8,7 @@ import gpus
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import ancestors
 
 from cifar10.cluster import roles
 from cifar10.cluster.tf_config import Cluster
@@ -34,16 +35,14 @@ def place_towers(count, strategy='CPU'):
   return place(strategy=strategy, **given)
 
 
-def build(mode, where, batch=8, hparams=TINY, *, seed=0, role=None, on_graph=None):
+def build(mode, where, batch=8, hparams=TINY, *, role=None, on_graph=id):
   """The EstimatorSpec of one mode on random images, cut into shards."""
-  rng = np.random.default_rng(seed)
+  rng = np.random.default_rng(0)
   images = tf.constant(rng.integers(0, 256, [batch, 32, 32, 3]), tf.uint8)
   labels = tf.constant(rng.integers(0, 10, batch), tf.int32)
   n = len(where.tower_devices) if mode == MODES.TRAIN else 1
   tf.compat.v1.train.get_or_create_global_step()
-  training = model_fn.Training(role or roles.Role(), 80)
-  if on_graph:
-    training = training._replace(on_graph=on_graph)
+  training = model_fn.Training(role or roles.Role(), 80, on_graph=on_graph)
   function = model_fn.get_model_fn(
     where.num_gpus,
     where.variable_strategy,
@@ -61,20 +60,7 @@ def devices(graph, types):
   return {op.device for op in graph.get_operations() if op.type in types}
 
 
-def ancestors(op, *, controls):
-  """The ops that it waits for, and itself; with `controls` also those without data for it."""
-  found, pending = set(), [op]
-  while pending:
-    op = pending.pop()
-    if op not in found:
-      found.add(op)
-      pending += [tensor.op for tensor in op.inputs]
-      pending += op.control_inputs if controls else []
-  return found
-
-
 AVERAGE = '/ExponentialMovingAverage'
-VARIABLES = {'VarHandleOp'}
 CONVOLUTIONS = {'Conv2D', 'Conv2DBackpropFilter', 'Conv2DBackpropInput'}
 
 
@@ -95,9 +81,7 @@ def test_variables_and_convolutions_are_placed(graph, where, variables, convolut
   assert devices(graph, CONVOLUTIONS) == convolutions
   # Momentum lives beside its variable, or every update would fetch it.
   slots = {v.op.name: v for v in tf.compat.v1.global_variables()}
-  for v in trainable:
-    slot = slots[f'{v.op.name}/Momentum']
-    assert slot.device == v.device
+  assert all(slots[f'{v.op.name}/Momentum'].device == v.device for v in trainable)
 
 
 def role_of(workers, ps=2, gradients=0, task=('chief', 0)):
@@ -116,27 +100,18 @@ def role_of(workers, ps=2, gradients=0, task=('chief', 0)):
 @pytest.mark.parametrize('task', [('chief', 0), ('worker', 1)])
 def test_parameter_servers_share_the_variables_by_size(graph, task):
   build(MODES.TRAIN, place(num_cpu_towers=2), role=role_of(3, task=task))
-  held = {f'/job:ps/task:{index}/device:CPU:0': 0 for index in range(2)}
-  largest = 0
+  held = {f'/job:ps/task:{index}/device:CPU:0': [0] for index in range(2)}
   for v in tf.compat.v1.trainable_variables():
-    size = v.shape.num_elements() * v.dtype.size
-    held[v.device] += size
-    largest = max(largest, size)
-  assert abs(held['/job:ps/task:0/device:CPU:0'] - held['/job:ps/task:1/device:CPU:0']) <= largest
+    held[v.device].append(v.shape.num_elements() * v.dtype.size)
+  first, second = held.values()
+  assert abs(sum(first) - sum(second)) <= max(first + second)
   job, index = task
   towers_here = {f'/job:{job}/task:{index}/device:CPU:{tower}' for tower in range(2)}
   assert devices(graph, CONVOLUTIONS) == towers_here
 
 
-PROXIED = from_values(
-  {
-    'network': 'fastnet',
-    'widths': (32, 48, 64),
-    'proxy_widths': (24, 24, 24),
-    'train_batch_size': 8,
-    'train_steps': 10,
-  }
-)
+_WIDTHS = {'network': 'fastnet', 'widths': (32, 48, 64), 'proxy_widths': (24, 24, 24)}
+PROXIED = from_values({**_WIDTHS, 'train_batch_size': 8, 'train_steps': 10})
 
 
 @pytest.mark.parametrize(('num_towers', 'classified'), [(1, {8, 4}), (2, {4, 2})])
@@ -159,8 +134,7 @@ def test_a_tower_learns_from_half_of_what_its_proxy_sees(graph, num_towers, clas
 def test_averages_are_computed_beside_their_variables(graph, gradients):
   """On the parameter servers, or every variable and its average would travel at each step."""
   hparams = dataclasses.replace(TINY, ema_decay=0.9)
-  role = role_of(3, gradients=gradients)
-  build(MODES.TRAIN, place(), hparams=hparams, role=role)
+  build(MODES.TRAIN, place(), hparams=hparams, role=role_of(3, gradients=gradients))
   variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
   averages = {name: v for name, v in variables.items() if name.endswith(AVERAGE)}
   assert len(averages) > 20
@@ -173,19 +147,18 @@ def test_averages_are_computed_beside_their_variables(graph, gradients):
 
 
 @pytest.mark.parametrize(
-  ('replicas', 'first_boundary'),
+  ('workers', 'gradients', 'first_boundary'),
   [
     # The batch is 8 and an epoch 80 examples; the first boundary is epoch 82: example 6,560.
-    ((1, 0), 820),
-    ((2, 0), 820),  # Asynchronous: a global step is one worker's batch.
-    ((3, 0), 820),
-    ((2, 2), 410),  # Synchronous: a global step is all workers' batches,
-    ((3, 3), 274),  # 6,560 / 24 = 273.3,
-    ((3, 2), 410),  # or those of all but the backup worker.
+    (1, 0, 820),
+    (2, 0, 820),  # Asynchronous: a global step is one worker's batch.
+    (3, 0, 820),
+    (2, 2, 410),  # Synchronous: a global step is all workers' batches,
+    (3, 3, 274),  # 6,560 / 24 = 273.3,
+    (3, 2, 410),  # or those of all but the backup worker.
   ],
 )
-def test_epochs_count_what_an_update_is_made_of(graph, monkeypatch, replicas, first_boundary):
-  workers, gradients = replicas
+def test_epochs_count_what_an_update_is_made_of(graph, workers, gradients, first_boundary):
   seen = []
   role = role_of(workers, gradients=gradients)
   build(MODES.TRAIN, place(), role=role, on_graph=seen.append)
@@ -215,17 +188,11 @@ def test_a_tower_reads_each_variable_once(graph, num_towers):
 def test_only_tower_0_moves_the_averages(graph, role, moving):
   towers_here = place(num_cpu_towers=2)
   spec = build(MODES.TRAIN, towers_here, **({'role': role_of(3, **role)} if role else {}))
-  moving_mean = next(
-    v for v in tf.compat.v1.global_variables() if v.op.name == 'resnet/init/batch_norm/moving_mean'
-  )
-  updates = [
-    op
-    for op in graph.get_operations()
-    if op.type == 'AssignSubVariableOp' and op.inputs[0] is moving_mean.handle
-  ]
+  variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
+  moving_mean = variables['resnet/init/batch_norm/moving_mean']
+  updates = [op for op in moving_mean.handle.consumers() if op.type == 'AssignSubVariableOp']
   assert len(updates) == 2  # One a tower is built, and tower 0's alone is run.
-  train_op = spec.train_op if isinstance(spec.train_op, tf.Operation) else spec.train_op.op
-  run = ancestors(train_op, controls=True)
+  run = ancestors(getattr(spec.train_op, 'op', spec.train_op))
   assert [op.name.split('/')[0] for op in updates if op in run] == moving
 
 
@@ -242,7 +209,7 @@ def test_a_gpu_takes_batches_that_were_put_there_a_step_ahead(graph):
       sources = ancestors(op, controls=False)
       assert [s.device[-1] for s in sources if s.type == 'Unstage'] == [tower]
       assert images.op not in sources
-  assert set(by_type['Stage']) <= ancestors(spec.train_op, controls=True)
+  assert set(by_type['Stage']) <= ancestors(spec.train_op)
 
 
 @pytest.mark.parametrize('mode', [MODES.EVAL, MODES.PREDICT])
@@ -329,17 +296,20 @@ def test_towers_share_a_batch_and_say_of_each_image_what_one_does(batch):
   np.testing.assert_array_equal(three['classes'], three['probabilities'].argmax(1))
 
 
+LABELS = np.array([0, 0, 1, 2, 3, 3, 3], np.int32)
+
+
+def seven_examples(batch_size):
+  images = np.random.default_rng(5).integers(0, 256, [7, 32, 32, 3]).astype(np.uint8)
+  examples = tf.data.Dataset.from_tensor_slices((images, LABELS)).batch(batch_size)
+  return examples.map(lambda images, labels: ((images,), (labels,)))
+
+
 def test_metrics_are_exact_over_uneven_batches(graph):
   """Batches of 3, 3 and 1: means over 7 examples, each counted once."""
-  rng = np.random.default_rng(5)
-  images = rng.integers(0, 256, [7, 32, 32, 3]).astype(np.uint8)
-  labels = np.array([0, 0, 1, 2, 3, 3, 3], np.int32)
-  dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(3)
-  iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
-  batch_images, batch_labels = iterator.get_next()
+  batch = tf.compat.v1.data.make_one_shot_iterator(seven_examples(3)).get_next()
   tf.compat.v1.train.get_or_create_global_step()
-  function = model_fn.get_model_fn(0, 'CPU', 1)
-  spec = function((batch_images,), (batch_labels,), MODES.EVAL, TINY)
+  spec = model_fn.get_model_fn(0, 'CPU', 1)(*batch, MODES.EVAL, TINY)
   logits = graph.get_tensor_by_name('resnet/fully_connected/add:0')
   with run_session() as session:
     seen = []
@@ -349,17 +319,17 @@ def test_metrics_are_exact_over_uneven_batches(graph):
     metrics = session.run({name: value for name, (value, _) in spec.eval_metric_ops.items()})
     [matrix] = session.run(graph.get_collection(evaluation.MATRIX))
   seen = np.concatenate(seen)
-  right = seen.argmax(1) == labels
-  in_top5 = [label in np.argsort(-row)[:5] for row, label in zip(seen, labels, strict=True)]
+  right = seen.argmax(1) == LABELS
+  in_top5 = [label in np.argsort(-row)[:5] for row, label in zip(seen, LABELS, strict=True)]
   shifted = seen - seen.max(1, keepdims=True)
   log_softmax = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
   expected = np.zeros([10, 10])
-  np.add.at(expected, (labels, seen.argmax(1)), 1)
+  np.add.at(expected, (LABELS, seen.argmax(1)), 1)
   np.testing.assert_array_equal(matrix, expected)
   assert metrics['accuracy'] == pytest.approx(right.mean())
   assert metrics['other_accuracies/top5'] == pytest.approx(np.mean(in_top5))
   assert metrics['loss_parts/cross_entropy'] == pytest.approx(
-    -log_softmax[np.arange(7), labels].mean(), rel=1e-4
+    -log_softmax[np.arange(7), LABELS].mean(), rel=1e-4
   )
   assert metrics['per_class_accuracy/airplane'] == pytest.approx(right[:2].mean())
   assert metrics['per_class_accuracy/cat'] == pytest.approx(right[4:].mean())
@@ -368,14 +338,6 @@ def test_metrics_are_exact_over_uneven_batches(graph):
 
 def test_the_loss_is_one_mean_over_examples(tmp_path):
   """Batches of 3, 3 and 1 images: the last image counts as much as any other."""
-  rng = np.random.default_rng(5)
-  images = rng.integers(0, 256, [7, 32, 32, 3]).astype(np.uint8)
-  labels = np.array([0, 0, 1, 2, 3, 3, 3], np.int32)
-
-  def input_fn(batch_size):
-    examples = tf.data.Dataset.from_tensor_slices((images, labels)).batch(batch_size)
-    return examples.map(lambda images, labels: ((images,), (labels,)))
-
   run = Run(TINY, RunOptions(str(tmp_path)), roles.Role(), CIFAR10, place())
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.train.create_global_step()
@@ -385,7 +347,7 @@ def test_the_loss_is_one_mean_over_examples(tmp_path):
     checkpoint = tf.compat.v1.train.Saver().save(session, f'{tmp_path}/model.ckpt')
   said = {}
   for size in (3, 7):
-    kept = evaluator.KeptEvaluation(run, lambda size=size: input_fn(size))
+    kept = evaluator.KeptEvaluation(run, lambda size=size: seven_examples(size))
     assert len(list(kept.batches(checkpoint))) == -(-7 // size)
     said[size] = evaluator.printed(run, 'eval', checkpoint, kept.metrics())
   assert said[3]['loss'] == pytest.approx(said[7]['loss'], rel=1e-5)

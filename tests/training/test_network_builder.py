@@ -61,10 +61,7 @@ def test_operations_of_others_networks(monkeypatch):
   assert network_size(hparams, CIFAR10) == (27, None)
 
 
-@pytest.mark.parametrize(
-  'network',
-  BUILT_IN,
-)
+@pytest.mark.parametrize('network', BUILT_IN)
 def test_every_family_as_tensorflow_counts_it(network):
   """Its profiler counts two operations, a multiplication and an addition."""
   hparams = from_values({'network': network, **SMALL[network]})

@@ -82,35 +82,43 @@ def test_muon_leaves_a_kernel_without_a_gradient_where_it_is():
   assert first == second != third == fourth
 
 
-@pytest.mark.parametrize(('role', 'moved'), [('kernel', 1 - 0.25 * 0.7207), ('head', 1.5)])
-def test_with_muon_one_kind_of_variables_is_enough(role, moved):
+@pytest.mark.parametrize(
+  ('role', 'initial', 'moved'),
+  [
+    ('kernel', 2.0, 1 - 0.25 * 0.7207),
+    ('kernel', 0.0, -0.25 * 0.7207),  # 0 has no unit vector; the direction is left.
+    ('head', 2.0, 1.5),
+  ],
+)
+def test_with_muon_one_kind_of_variables_is_enough(role, initial, moved):
   """With --freeze only the head is trained, or only kernels are; the step counts all the same.
 
   The kernel's norm is made 1, its direction is 0.7207 (see below); the head is 2 - 0.5.
   """
-  weight, step = variable(role, [[[[2.0]]]]), global_step()
+  weight, step = variable(role, [[[[initial]]]]), global_step()
   apply = update([([[[[1.0]]]], weight)], (0.5, 0.25), muon_learning_rate=1.0)
   assert after_steps(apply, weight, 1)[0].ravel() == pytest.approx([moved], abs=1e-4)
   assert after_steps(apply, step, 2) == [1, 2]
 
 
-def test_muon_refuses_a_factor_that_would_do_nothing():
-  """It normalises gradients, so a factor on them is no factor on the learning rate."""
+def test_a_factor_is_a_factor_of_muons_rate():
+  """It normalises gradients, so a factor on them would be none: 1 - 2 * 0.25 * 0.7207."""
 
   class OwnFamily(type(from_values({}).family)):
     def group(self, role, rates):
       return Group(2.0, uses_muon=True)
 
-  hparams = dataclasses.replace(from_values({}), family=OwnFamily())
-  with pytest.raises(ValueError, match=r'kernel has learning-rate factor 2\.0, and Muon'):
-    Groups(hparams, ROLES).of(variable('kernel', [[[[2.0]]]]))
+  kernel = variable('kernel', [[[[2.0]]]])
+  hparams = dataclasses.replace(from_values({'muon_learning_rate': 1.0}), family=OwnFamily())
+  optimizer = make_optimizer(hparams, Rates(0.5, 0.25), Groups(hparams, ROLES))
+  apply = optimizer.apply_gradients([(tf.ones([1, 1, 1, 1]), kernel)], global_step())
+  assert after_steps(apply, kernel, 1)[0].item() == pytest.approx(1 - 0.5 * 0.7207, abs=1e-4)
 
 
 @pytest.mark.parametrize('shape', [(3, 3, 4, 16), (1, 1, 4, 16), (3, 3, 16, 16)])
 def test_orthogonalised_singular_values_are_near_1(shape):
   kernel = np.random.default_rng(0).normal(size=shape)
-  with tf.compat.v1.Session() as session:
-    result = session.run(orthogonalised(tf.constant(kernel, tf.float32)))
+  result = run(orthogonalised(tf.constant(kernel, tf.float32)))
   _, singular, _ = np.linalg.svd(result.reshape(-1, shape[-1]), full_matrices=False)
   before_u, before, before_v = np.linalg.svd(kernel.reshape(-1, shape[-1]), full_matrices=False)
   # Three iterations bring all that were above a twentieth of the norm between 0.3 and 1.3.
@@ -136,13 +144,6 @@ def test_a_step_of_muon_by_hand():
   assert step == 1
   groups = Groups(from_values({'muon_learning_rate': 1.0, 'weight_decay': 0.5}), ROLES)
   assert [groups.weight_decay(kernel), groups.weight_decay(head)] == [0, 0.5]
-
-
-def test_muon_moves_a_kernel_that_begins_with_zeros():
-  """0 has no unit vector; 0.1 times the direction 0.7207 is left."""
-  kernel = variable('kernel', [[[[0.0]]]])
-  apply = update([([[[[-3.0]]]], kernel)], muon_learning_rate=1.0)
-  assert after_steps(apply, kernel, 1)[0].item() == pytest.approx(0.07207, abs=1e-4)
 
 
 def test_muons_momentum_is_nesterovs():

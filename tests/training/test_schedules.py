@@ -62,23 +62,21 @@ def test_a_triangle_in_place_of_phases():
   assert rates_at(8, **given, lr_triangle=(0.2, 0.2, 0.1)) == pytest.approx((1.2, 0.6))
 
 
-def test_a_triangle_by_hand():
-  """Of 100 steps 20 rise from 0.2 to 1: 0.04 a step; 80 fall to 0.1: 0.9 / 80 a step."""
-  steps = (0, 1, 10, 20, 60, 99, 100, 150)
-  rates = [float(schedules.triangle(tf.constant(s), 100, 0.2, 0.2, 0.1)) for s in steps]
-  assert rates == pytest.approx([0.2, 0.24, 0.6, 1, 0.55, 0.11125, 0.1, 0.1])
-
-
 @pytest.mark.parametrize(
-  ('peak', 'last', 'steps', 'expected'),
+  ('shape', 'expected'),
   [
-    (0.5, 2.0, (0, 2, 3, 4, 5), (0.5, 1, 1.5, 2, 2)),  # It may end above its peak,
-    (0, 0.0, (0, 1, 4), (1, 0.75, 0)),  # only fall,
-    (1, 0.0, (0, 1, 4), (0.5, 0.625, 1)),  # or only rise.
+    # Of 100 steps 20 rise from 0.2 to 1: 0.04 a step; 80 fall to 0.1: 0.9 / 80 a step.
+    (
+      (100, 0.2, 0.2, 0.1),
+      {0: 0.2, 1: 0.24, 10: 0.6, 20: 1, 60: 0.55, 99: 0.11125, 100: 0.1, 150: 0.1},
+    ),
+    ((4, 0.5, 0.5, 2.0), {0: 0.5, 2: 1, 3: 1.5, 4: 2, 5: 2}),  # It may end above its peak,
+    ((4, 0.5, 0, 0.0), {0: 1, 1: 0.75, 4: 0}),  # only fall,
+    ((4, 0.5, 1, 0.0), {0: 0.5, 1: 0.625, 4: 1}),  # or only rise.
   ],
 )
-def test_other_triangles(peak, last, steps, expected):
-  rates = [float(schedules.triangle(tf.constant(s), 4, 0.5, peak, last)) for s in steps]
+def test_triangles_by_hand(shape, expected):
+  rates = {step: float(schedules.triangle(tf.constant(step), *shape)) for step in expected}
   assert rates == pytest.approx(expected)
 
 

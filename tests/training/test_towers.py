@@ -46,14 +46,6 @@ class Net(model_base.Layers):
     return self._variable(name, np.shape(values), initializer, model_base.HEAD)
 
 
-class Linear(Net):
-  """Its gradients can be worked out: logits = mean pixel x weight."""
-
-  def forward_pass(self, images):
-    weight = self.weight(np.random.default_rng(3).normal(size=[3, 10]))
-    return tf.matmul(tf.reduce_mean(images, [1, 2]), weight)
-
-
 class Constant(Net):
   """These logits, whatever the images and the weights are."""
 
@@ -65,25 +57,6 @@ class Constant(Net):
   def forward_pass(self, images):
     weights = [self.weight(values, name) for name, values in self._weights.items()]
     return tf.constant(self._logits, tf.float32) + 0 * sum(map(tf.reduce_sum, weights))
-
-
-@pytest.mark.parametrize('num_towers', [2, 4])
-def test_n_towers_give_the_gradient_of_one_on_the_whole_batch(graph, num_towers):
-  """The mean of equal shards' means is the batch's mean; float32 sums differ by rounding."""
-  rng = np.random.default_rng(0)
-  images = tf.constant(rng.normal(size=[16, 32, 32, 3]).astype(np.float32))
-  labels = tf.constant(rng.integers(0, 10, 16), tf.int32)
-  with tf.compat.v1.variable_scope('net'):
-    whole = towers.build_tower(images, labels, Linear(), lambda variable: 2e-4)
-  gradients = []
-  for index in range(num_towers):
-    with tf.compat.v1.variable_scope('net', reuse=True):
-      shard = images[index::num_towers], labels[index::num_towers]
-      gradients.append(towers.build_tower(*shard, Linear(), lambda variable: 2e-4).gradients)
-  [(mean, _)] = towers.average_gradients(gradients)
-  expected, actual = run([whole.gradients[0][0], mean])
-  np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-7)
-  assert np.abs(expected).max() > 1e-3
 
 
 class Twice(Net):
@@ -132,11 +105,6 @@ def test_each_variable_has_its_own_penalty(graph):
   variable('of_another_network', [5.0])
   penalty = towers.weight_penalty(network, lambda variable: 0.2 if variable.op.name == 'c' else 0.1)
   assert run(penalty) == pytest.approx(1.65)
-
-
-def test_a_tower_a_gpu_or_virtual_cpus():
-  assert placed(2).tower_devices == ['/device:GPU:0', '/device:GPU:1']
-  assert placed(0, 3).tower_devices == ['/device:CPU:0', '/device:CPU:1', '/device:CPU:2']
 
 
 def placed(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
