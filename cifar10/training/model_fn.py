@@ -75,11 +75,7 @@ def get_model_fn(
   ) -> tf_estimator.EstimatorSpec:
     hparams = from_params(params)
     if mode == tf_estimator.ModeKeys.TRAIN:
-      # The Estimator's own saver has each parameter server write its part of a checkpoint, to a
-      # folder that all of them would have to share.
-      kept = config.keep_checkpoint_max if config else _KEPT
-      saver = Saver(max_to_keep=kept, defer_build=True, save_relative_paths=True)
-      tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
+      _add_saver(config.keep_checkpoint_max if config else _KEPT)
       made = training or Training(Role(), Cifar10DataSet.num_examples_per_epoch('train'))
       shards = list(zip(features, labels))
       return _train_spec(hparams, placement, data, made, shards, num_workers=num_workers)
@@ -94,6 +90,13 @@ def get_model_fn(
     return spec._replace(scaffold=tf.compat.v1.train.Scaffold(saver=saver))
 
   return model_fn
+
+
+def _add_saver(max_to_keep: int) -> None:
+  """Makes the chief write whole checkpoints."""
+  # The Estimator's saver has each parameter server write a part, to a folder that all share.
+  saver = Saver(max_to_keep=max_to_keep, defer_build=True, save_relative_paths=True)
+  tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
 
 
 def _train_spec(
