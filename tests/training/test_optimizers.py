@@ -163,24 +163,20 @@ def test_muons_momentum_is_nesterovs():
   np.testing.assert_allclose(second.ravel(), expected, atol=1e-4)
 
 
-def test_lookahead_by_hand():
-  """Plain SGD from w = 10, gradient 1, learning rate 1; lookahead every 2 of 4 steps.
-
-  Step 2: w = 8; decay 0.95^2 (2/4)^3 = 0.1128125: 10 * it + 8 * (1 - it) = 8.225625.
-  Step 4: w = 6.225625; decay 0.9025: 8.225625 * it + 6.225625 * (1 - it) = 8.030625.
-  """
-  weight, apply = plain_sgd(lookahead_steps=2, train_steps=4)
-  assert after_steps(apply, weight, 4) == pytest.approx([9, 8.225625, 7.225625, 8.030625])
-
-
-@pytest.mark.parametrize(('steps', 'expected'), [(2, [9, 8.534815, 8.534815]), (5, [9, 8, 7])])
-def test_lookahead_ends_with_the_slow_variables(steps, expected):
-  """Every 2 of 3 steps: at step 2 decay 0.9025 (2/3)^3 = 0.267407: 8.534815; at step 3 that.
-
-  Every 5: they still have their initial values, and what was learned is kept.
-  """
-  weight, apply = plain_sgd(lookahead_steps=steps, train_steps=3)
-  assert after_steps(apply, weight, 3) == pytest.approx(expected)
+@pytest.mark.parametrize(
+  ('steps', 'last_step', 'expected'),
+  [
+    # Step 2: w = 8; decay 0.95^2 (2/4)^3 = 0.1128125: 10 * it + 8 * (1 - it) = 8.225625.
+    # Step 4: w = 6.225625; decay 0.9025: 8.225625 * it + 6.225625 * (1 - it) = 8.030625.
+    (2, 4, [9, 8.225625, 7.225625, 8.030625]),
+    (2, 3, [9, 8.534815, 8.534815]),  # Decay 0.9025 (2/3)^3 = 0.267407; at the last step that.
+    (5, 3, [9, 8, 7]),  # Slow ones have their initial values; what was learned is kept.
+  ],
+)
+def test_lookahead_by_hand(steps, last_step, expected):
+  """Plain SGD from w = 10, gradient 1, learning rate 1; it ends with the slow variables."""
+  weight, apply = plain_sgd(lookahead_steps=steps, train_steps=last_step)
+  assert after_steps(apply, weight, last_step) == pytest.approx(expected)
 
 
 def test_lookahead_leaves_what_is_frozen_as_it_is():
