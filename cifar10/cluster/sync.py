@@ -18,6 +18,7 @@ wrongly:
 """
 
 import abc
+import dataclasses
 import functools
 import time
 from collections.abc import Sequence
@@ -36,42 +37,27 @@ Accumulators = list[tf.compat.v1.ConditionalAccumulator]
 Stores = list[tuple[Bucket, Accumulators]]
 
 
+@dataclasses.dataclass(eq=False)
 class SyncReplicas(tf.compat.v1.train.SessionRunHook):
   """An optimizer that pushes a replica's gradients, and the session hook of its steps.
 
   The hook feeds the global step of these gradients and waits for the update of that step.
   """
 
-  def __init__(
-    self,
-    optimizer: Any,
-    cluster: Cluster,
-    *,
-    needed: int,
-    control: SharedControl,
-    monitor: SignalMonitor,
-    last_step: int,
-    in_order: bool = False,
-  ):
-    """Args:
-    optimizer: makes the update.
-    cluster: all tasks, with this replica.
-    needed: how many gradients the chief waits for, after pushing its own, which is therefore always
-      in the mean, like all others that have arrived by then.
-    control: the chief's control state, in this graph; a worker reads it with its token.
-    monitor: ends the wait when this process is to stop.
-    last_step: how many updates are made.
-    in_order: add gradients in the workers' order, on which floating-point sums depend.
-    """
-    self._optimizer = optimizer
-    self._cluster = cluster
-    self._needed = needed
-    self._control = control
-    self._monitor = monitor
-    self._last_step = last_step
+  optimizer: Any  # makes the update
+  cluster: Cluster  # all tasks, with this replica
+  # How many gradients the chief waits for, after pushing its own, which is therefore always in the
+  # mean, like all others that have arrived by then.
+  needed: int
+  control: SharedControl  # the chief's, in this graph; a worker reads it with its token
+  monitor: SignalMonitor  # ends the wait when this process is to stop
+  last_step: int  # how many updates are made
+  in_order: bool = False  # add gradients in the workers' order, on which floating-point sums depend
+
+  def __post_init__(self) -> None:
     # Each accumulator has one worker's gradients, or all workers'.
-    self._accumulators_of_a_bucket = cluster.num_workers if in_order else 1
-    self._needed_in_each = 1 if in_order else needed
+    self._accumulators_of_a_bucket = self.cluster.num_workers if self.in_order else 1
+    self._needed_in_each = 1 if self.in_order else self.needed
     self._local_step = 0
 
   def apply_gradients(
@@ -85,10 +71,10 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
       # empty after a chief has started. `go`: each worker's tokens from the chief.
       self._arrivals = _queue('arrivals')
       self._begun = _queue('begun')
-      self._go = [_queue(f'go_{worker}') for worker in range(self._cluster.num_workers)]
+      self._go = [_queue(f'go_{worker}') for worker in range(self.cluster.num_workers)]
     stores = [(bucket, self._accumulators(bucket)) for bucket in in_buckets(*zip(*gradients))]
     packed = [bucket.packed() for bucket, _ in stores]
-    own = self._cluster.worker if self._accumulators_of_a_bucket > 1 else 0
+    own = self.cluster.worker if self._accumulators_of_a_bucket > 1 else 0
     pushed = []
     # A worker whose step is ahead began its batch before a chief's restart rolled that step back.
     with tf.device(global_step.device), tf.control_dependencies(packed):
@@ -112,7 +98,7 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
   def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
     self._begin(session)
     self._local_step = session.run(self._global_step)
-    self._monitor.wake = lambda: session.run(self._wake)
+    self.monitor.wake = lambda: session.run(self._wake)
 
   def before_run(self, run_context: Any) -> Any:
     feed = {self._step_fed: self._local_step}
@@ -123,8 +109,8 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
     if next_step is not None:
       self._local_step = next_step
     # The chief's request to end precedes its last update, and so the token of that.
-    is_last = self._local_step >= self._last_step or self._control.state.ends
-    if self._monitor.stopping or is_last:
+    is_last = self._local_step >= self.last_step or self.control.state.ends
+    if self.monitor.stopping or is_last:
       run_context.request_stop()
 
   @abc.abstractmethod
@@ -151,7 +137,7 @@ class SyncChief(SyncReplicas):
     for bucket, of_bucket in stores:
       with tf.device(bucket.device):
         means += bucket.unpack(self._mean(of_bucket))
-    updated = self._optimizer.apply_gradients(means, self._global_step)
+    updated = self.optimizer.apply_gradients(means, self._global_step)
     go_on = [queue.enqueue(_RESTART) for queue in self._go[1:]]
     with tf.control_dependencies([updated]):
       self._next_step = self._global_step.read_value()
@@ -164,7 +150,7 @@ class SyncChief(SyncReplicas):
     self._set_step = [each.set_global_step(self._global_step) for each in accumulators]
     with tf.control_dependencies(go_on):  # A worker waits for `begun`, then drops old tokens.
       self._send_on = self._begun.enqueue(0)
-    self._wake = self._arrivals.enqueue_many([tf.zeros([self._needed], tf.int64)])
+    self._wake = self._arrivals.enqueue_many([tf.zeros([self.needed], tf.int64)])
     return tf.group(*pushed)
 
   def _mean(self, accumulators: Accumulators) -> tf.Tensor:
@@ -192,11 +178,11 @@ class SyncChief(SyncReplicas):
 
   def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int | None:
     present = fetched
-    while not self._monitor.stopping:
-      if present >= self._needed:
+    while not self.monitor.stopping:
+      if present >= self.needed:
         return session.run([self._update, self._next_step])[1]
       # Each missing one sends an arrival; an earlier step or a second try sends some more.
-      present = session.run(self._present_later, {self._missing: self._needed - present})
+      present = session.run(self._present_later, {self._missing: self.needed - present})
     return None
 
 
@@ -207,14 +193,14 @@ class SyncWorker(SyncReplicas):
   """
 
   def _build(self, stores: Stores, pushed: list[tf.Operation]) -> tf.Operation:
-    queue = self._go[self._cluster.worker]
+    queue = self._go[self.cluster.worker]
     first = queue.dequeue()
     with tf.control_dependencies([first]):
       rest = queue.dequeue_many(queue.size())  # Tokens of steps made without this worker.
     tokens = tf.concat([[first], rest], 0)  # The steps that the chief has made, or the two others.
     self._wait = tf.reduce_min(tokens), tf.reduce_max(tokens)
     with tf.control_dependencies([rest]):
-      self._state = self._control.read()
+      self._state = self.control.read()
     self._chief_has_begun = self._begun.size() > 0
     self._forget = queue.dequeue_many(queue.size()).op
     self._wake = queue.enqueue(_WAKE)
@@ -223,14 +209,14 @@ class SyncWorker(SyncReplicas):
       return self._arrivals.enqueue(0)
 
   def _begin(self, session: tf.compat.v1.Session) -> None:
-    while not self._monitor.stopping and not session.run(self._chief_has_begun):
+    while not self.monitor.stopping and not session.run(self._chief_has_begun):
       time.sleep(_LOOK_SECONDS)
     session.run(self._forget)
 
   def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int | None:
-    while not self._monitor.stopping:
+    while not self.monitor.stopping:
       (least, step), state = session.run([self._wait, self._state])
-      self._control.state = ControlState(*state)
+      self.control.state = ControlState(*state)
       if least == _RESTART:  # A new session begins again with the batch of its step.
         raise tf.errors.AbortedError(None, None, 'the chief was started again')
       if step > self._local_step:
