@@ -10,7 +10,6 @@ class Case(typing.NamedTuple):
   """
 
   command: str
-  now: str = ''  # This checkout's command, where a flag has another name.
   start: str = ''  # The folder of which the job dir is first a copy.
   like: str = ''  # The case to whose outcome this one comes, in place of one of its own.
   before: str = ''  # A shell command that is run first.
@@ -20,8 +19,9 @@ class Case(typing.NamedTuple):
 
 
 THREADS = '--num-intra-threads 1 --num-inter-threads 1'
-EVALUATE = f'--data-dir {{data}} --job-dir {{job}} --eval-batch-size 50 {THREADS}'
-TRAIN = f'{EVALUATE} --seed 3 --deterministic --train-steps 20 --train-batch-size 32'
+FLAGS = f'--data-dir {{data}} --job-dir {{job}} --eval-batch-size 50 {THREADS}'
+EVALUATE = f'cifar10_main.py {FLAGS} --mode evaluate'
+TRAIN = f'{FLAGS} --seed 3 --deterministic --train-steps 20 --train-batch-size 32'
 MAIN = f'cifar10_main.py {TRAIN}'
 RESNET8 = f'{MAIN} --num-layers 8'
 JOB = f'cifar10_main.py --job-dir {{job}} {THREADS}'
@@ -116,9 +116,8 @@ CASES |= {
   'half': Case(f'{RESNET8} --train-steps 10'),
   'resumed': Case(RESNET8, start='{jobs}/half', like='classic-float32', quick=True),
 }
-CUT = (
-  """rm {job}/model.ckpt-20.*; echo 'model_checkpoint_path: "model.ckpt-10"' > {job}/checkpoint"""
-)
+LATEST = 'model_checkpoint_path: "model.ckpt-10"'
+CUT = f"rm {{job}}/model.ckpt-20.*; echo '{LATEST}' > {{job}}/checkpoint"
 for name in ('fast94-bfloat16', 'fast96-float32', 'two-towers', 'ema-lookahead-muon'):
   line, saved = CASES[name].command, f'{name}-saved'
   CASES[saved] = Case(f'{line} --save-every-steps 10')
@@ -126,15 +125,10 @@ for name in ('fast94-bfloat16', 'fast96-float32', 'two-towers', 'ema-lookahead-m
 
 # What 0872a1f has trained, and e632993.
 CASES |= {
-  'evaluate': Case(f'cifar10_main.py {EVALUATE} --mode evaluate', start=CLASSIC, quick=True),
-  'evaluate-best': Case(
-    f'cifar10_main.py {EVALUATE} --mode evaluate --checkpoint best --subset validation',
-    start=CLASSIC,
-  ),
-  'evaluate-towers': Case(
-    f'cifar10_main.py {EVALUATE} --mode evaluate --num-cpu-towers 2', start=FAST94
-  ),
-  'evaluate-ema': Case(f'cifar10_main.py {EVALUATE} --mode evaluate --use-ema', start='{jobs}/ema'),
+  'evaluate': Case(EVALUATE, start=CLASSIC, quick=True),
+  'evaluate-best': Case(f'{EVALUATE} --checkpoint best --subset validation', start=CLASSIC),
+  'evaluate-towers': Case(f'{EVALUATE} --num-cpu-towers 2', start=FAST94),
+  'evaluate-ema': Case(f'{EVALUATE} --use-ema', start='{jobs}/ema'),
   'predict': Case(f'{JOB} --mode predict --images {{photos}}/a', start=CLASSIC, quick=True),
   'predict-tta': Case(f'{JOB} --mode predict --images {{photos}}/b', start=FAST94),
   'predict-pretrained': Case(
@@ -152,7 +146,7 @@ CASES |= {
 OTHER_DATA = """sed -i -z 's/,\\n  "data": {{[^}}]*}}//' {job}/config.json"""
 for name, flags in FLAGS_OF_OLD_JOBS.items():
   for what, line in {
-    'evaluate': f'cifar10_main.py {EVALUATE} --mode evaluate',
+    'evaluate': EVALUATE,
     'predict': f'{JOB} --mode predict --images {{photos}}/a',
     'export': f'{JOB} --mode export',
     'resumed': f'{MAIN} {flags}',
@@ -188,22 +182,18 @@ CASES |= {
   'no-json': Case(RESNET8, tf_config='{', quick=True, fails=True),
   'no-worker': Case(RESNET8, tf_config=WORKER, fails=True),
   'other-network': Case(f'{MAIN} --num-layers 14', start=CLASSIC, fails=True),
-  'no-ema': Case(
-    f'cifar10_main.py {EVALUATE} --mode evaluate --use-ema', start=CLASSIC, fails=True
-  ),
-  'damaged': Case(
-    f'{JOB} --mode export',
-    start=CLASSIC,
-    before='truncate --size 1000 {job}/*.data*',
-    fails=True,
-  ),
-  'damaged-latest': Case(
-    RESNET8, start=CLASSIC, before='truncate --size 1000 {job}/model.ckpt-20.data*'
-  ),
-  'damaged-records': Case(
+  'no-ema': Case(f'{EVALUATE} --use-ema', start=CLASSIC, fails=True),
+}
+# Cases with a file that is cut: command, folder, size and file for `truncate`, whether it fails.
+DAMAGED = {
+  'damaged': (f'{JOB} --mode export', CLASSIC, '1000 {job}/*.data*', True),
+  'damaged-latest': (RESNET8, CLASSIC, '1000 {job}/model.ckpt-20.data*', False),
+  'damaged-records': (
     f'{RESNET8} --data-dir {{job}}',
-    start='{jobs}/records',
-    before='truncate --size -9 {job}/train.tfrecords',
-    fails=True,
+    '{jobs}/records',
+    '-9 {job}/train.tfrecords',
+    True,
   ),
 }
+for name, (line, start, cut, fails) in DAMAGED.items():
+  CASES[name] = Case(line, start=start, before=f'truncate --size {cut}', fails=fails)

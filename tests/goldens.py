@@ -49,13 +49,10 @@ def main():
   asked = [name for name in asked if '$' not in os.path.expandvars(CASES[name].command)]
   with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
     same = list(pool.map(goldens.compare, asked))
-  result = {
-    'same': sum(same),
-    'different': [name for name, is_same in zip(asked, same) if not is_same],
-  }
-  result |= {'with': os.path.basename(goldens.kept), 'seconds': round(time.monotonic() - since)}
-  print(json.dumps(result))
-  sys.exit(bool(result['different']))
+  different = [name for name, is_same in zip(asked, same) if not is_same]
+  result = {'same': sum(same), 'different': different, 'with': os.path.basename(goldens.kept)}
+  print(json.dumps({**result, 'seconds': round(time.monotonic() - since)}))
+  sys.exit(bool(different))
 
 
 class Goldens:
@@ -80,8 +77,7 @@ class Goldens:
     case, since = CASES[name], time.monotonic()
     old = self.outcome(name)
     seconds = time.monotonic() - since
-    folder = os.path.join(ROOT, 'runs/goldens/now')
-    now, said = self.run(ROOT, folder, name, case.now or case.command)
+    now, said = self.run(ROOT, os.path.join(ROOT, 'runs/goldens/now'), name)
     lines = differences(old, now)
     if (old['exit code'] != 0, old['error lines']) != (case.fails, case.fails):
       lines.append(f'{OLD_COMMIT} ends with {old["exit code"]} and {old["error lines"]} errors')
@@ -105,12 +101,12 @@ class Goldens:
         kept = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
         if kept['case'] == key:
           return kept['outcome']
-      outcome, said = self.run(self.old, self.kept, name, case.command)
+      outcome, said = self.run(self.old, self.kept, name)
       kept = {'case': key, 'outcome': outcome, 'said': said.splitlines()[-20:]}
       pathlib.Path(path).write_text(json.dumps(kept, indent=1), encoding='utf-8')
       return outcome
 
-  def run(self, checkout, folder, name, command):
+  def run(self, checkout, folder, name):
     """Runs a case's command -> its outcome, as JSON has it, and what it said on standard error."""
     case, job = CASES[name], os.path.join(folder, name)
     shutil.rmtree(job, ignore_errors=True)
@@ -121,7 +117,7 @@ class Goldens:
       shutil.copytree(case.start.format(**places), job)
     if case.before:
       subprocess.run(case.before.format(**places), shell=True, check=True)
-    words = shlex.split(os.path.expandvars(command.format(**places)))
+    words = shlex.split(os.path.expandvars(case.command.format(**places)))
     words[:1] = words[:1] if words[0] == '-m' else [os.path.join(checkout, words[0])]
     environment = {key: value for key, value in os.environ.items() if key != 'TF_CONFIG'}
     environment['PYTHONPATH'] = f'{checkout}{os.pathsep}{ROOT}/tests'
@@ -141,7 +137,7 @@ class Goldens:
       'printed': [re.sub(r'export/\d+', 'export/TIME', line) for line in printed.splitlines()],
       'evaluations': evaluations(job),
       'records': {
-        os.path.basename(file): file_digest(file) for file in glob.glob(f'{job}/*.tfrecords')
+        path.name: digest(path.read_bytes()) for path in pathlib.Path(job).glob('*.tfrecords')
       },
       'variables': variables(job),
       'answers': answers(job),
@@ -196,9 +192,8 @@ def differences(old, now):
   lines = []
   for key in old:
     if isinstance(old[key], dict):
-      names = [
-        name for name in {**old[key], **now[key]} if old[key].get(name) != now[key].get(name)
-      ]
+      names = {**old[key], **now[key]}
+      names = [name for name in names if old[key].get(name) != now[key].get(name)]
       lines += [f'{len(names)} of {key}: {", ".join(names[:4])}'] if names else []
     elif old[key] != now[key]:
       lines += [f'{key}: {str(old[key])[:500]} -> {str(now[key])[:500]}']
@@ -235,10 +230,6 @@ def small_network(images, is_training, num_classes):
 
 def digest(content):
   return hashlib.sha256(content).hexdigest()[:16]
-
-
-def file_digest(path):
-  return digest(pathlib.Path(path).read_bytes())
 
 
 def processor():
