@@ -140,6 +140,7 @@ OTHER_DATA = '{"num_layers": 8, "train_on": "train+validation", "data": {"train"
   [
     ({'config.json': RESNET20, 'checkpoint': ''}, 'num_layers is 20 there and 8 here'),
     ({'config.json': WITH_EMA, 'checkpoint': ''}, 'ema_decay is 0.9 there and 0.0 here'),
+    ({'config.json': '{"num_layers": 8}', 'checkpoint': ''}, 'train_on is train there and train+'),
     ({'config.json': OTHER_DATA, 'checkpoint': ''}, 'was trained on other data'),
     ({'config.json': RESNET20, 'best/model.ckpt-3.index': ''}, 'num_layers is 20 there'),
     ({'config.json': '{', 'checkpoint': ''}, 'is damaged'),

@@ -112,11 +112,3 @@ def test_a_job_without_averages_has_none_to_use(run_here, data_dir, old_job, mod
   line = refused(run_here(*where, '--use-ema'), at_once=True)
   assert re.search('^error: .*--use-ema.*trained without --ema-decay; leave', line)
   assert not (old_job / 'export').exists()
-
-
-def test_a_job_without_averages_cannot_begin_with_them(run_here, data_dir, old_job):
-  before = (old_job / 'config.json').read_text()
-  flags = ['--data-dir', data_dir, '--job-dir', old_job, '--train-steps', 9, '--ema-decay', 0.9]
-  said = refused(run_here(*flags))
-  assert 'ema_decay is 0.0 there and 0.9 here' in said
-  assert (old_job / 'config.json').read_text() == before
