@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import ancestors
+from graphs import after_steps, ancestors, run
 
 import model_base
 from cifar10.training.hard_examples import harder_half
@@ -13,9 +13,6 @@ pytestmark = pytest.mark.usefixtures('graph')
 
 class Proxy(model_base.Layers):
   """Of images whose pixels are all x: logits x * weight."""
-
-  def __init__(self):
-    super().__init__(True, 'channels_last', 0.9, 1e-5)
 
   def forward_pass(self, images):
     ones = tf.compat.v1.ones_initializer()
@@ -30,20 +27,14 @@ LABELS = [0, 0, 1, 1, 1]
 HARDEST = {0, 1, 4}
 
 
-def chosen(weight_decay=0.0, label_smoothing=0.0, images=PIXELS, labels=LABELS):
+def chosen(weight_decay=0.0, label_smoothing=0.0):
   """The harder half of the images, with what chose it."""
   tf.compat.v1.train.get_or_create_global_step()
-  grey = tf.ones([len(images), 32, 32, 3]) * tf.reshape(images, [-1, 1, 1, 1])
+  grey = tf.ones([5, 32, 32, 3]) * tf.reshape(PIXELS, [5, 1, 1, 1])
+  proxy = Proxy(True, 'channels_last', 0.9, 1e-5)
   return harder_half(
-    grey, tf.constant(labels), Proxy(), lambda variable: weight_decay, label_smoothing
+    grey, tf.constant(LABELS), proxy, lambda variable: weight_decay, label_smoothing
   )
-
-
-def run(tensors, step=0):
-  with tf.compat.v1.Session() as session:
-    session.run(tf.compat.v1.global_variables_initializer())
-    session.run(tf.compat.v1.train.get_global_step().assign(step))
-    return session.run(tensors)
 
 
 def test_the_images_with_the_highest_losses_are_left():
@@ -86,4 +77,5 @@ def test_the_proxy_learns_from_them_at_every_fourth_step(step, learns):
   """
   [(gradient, variable)] = chosen(weight_decay=0.1).gradients
   assert variable.op.name == 'proxy/weight'
-  np.testing.assert_allclose(run(gradient, step), [learns * 0.1, learns * 2.361926], rtol=1e-5)
+  [value] = after_steps(tf.compat.v1.train.get_global_step().assign(step), gradient, 1)
+  np.testing.assert_allclose(value, [learns * 0.1, learns * 2.361926], rtol=1e-5)

@@ -35,51 +35,46 @@ def test_names_variables_that_towers_do_not_share_or_that_have_no_gradient(graph
     towers.average_gradients([[(None, b)]])
 
 
-class Net(model_base.Layers):
-  """With variables of given initial values; a subclass makes logits of them."""
+class Constant(model_base.Layers):
+  """These logits, whatever the images and the weights, of these initial values, are."""
 
-  def __init__(self):
+  def __init__(self, logits=(), **weights):
     super().__init__(True, 'channels_last', 0.9, 1e-5)
+    self._logits, self._weights = logits, weights
 
-  def weight(self, values, name='weight'):
+  def weight(self, name):
+    values = self._weights[name]
     initializer = tf.compat.v1.constant_initializer(values)
     return self._variable(name, np.shape(values), initializer, model_base.HEAD)
 
-
-class Constant(Net):
-  """These logits, whatever the images and the weights are."""
-
-  def __init__(self, logits, **weights):
-    super().__init__()
-    self._logits = logits
-    self._weights = weights
-
   def forward_pass(self, images):
-    weights = [self.weight(values, name) for name, values in self._weights.items()]
+    weights = map(self.weight, self._weights)
     return tf.constant(self._logits, tf.float32) + 0 * sum(map(tf.reduce_sum, weights))
 
 
-class Twice(Net):
+class Twice(Constant):
   """A layer that is called twice: logits w + w and 0."""
 
   def forward_pass(self, images):
     with tf.compat.v1.variable_scope('layer', reuse=tf.compat.v1.AUTO_REUSE):
-      return tf.stack([[self.weight(0.0) + self.weight(0.0), 0.0]])
+      return tf.stack([[self.weight('w') + self.weight('w'), 0.0]])
+
+
+def tower_of(network, labels=(0,), decay=0.0, label_smoothing=0.0):
+  images = tf.zeros([len(labels), 32, 32, 3])
+  return towers.build_tower(
+    images, tf.constant(labels), network, lambda variable: decay, label_smoothing
+  )
 
 
 def test_a_variable_that_is_read_twice_has_both_gradients(graph):
   """Of w = 0: the softmax is 1/2 and 1/2, the gradient of w + w is 1/2 - 1, and w's twice that."""
-  tower = towers.build_tower(
-    tf.zeros([1, 32, 32, 3]), tf.constant([0]), Twice(), lambda variable: 0.0
-  )
-  [(gradient, _)] = tower.gradients
+  [(gradient, _)] = tower_of(Twice(w=0.0)).gradients
   assert run(gradient) == -1
 
 
 def test_loss_by_hand(graph):
-  images, labels = tf.zeros([2, 32, 32, 3]), tf.constant([0, 1])
-  network = Constant([[0] * 10] * 2, weight=[3, 4])
-  tower = towers.build_tower(images, labels, network, lambda variable: 0.1)
+  tower = tower_of(Constant([[0] * 10] * 2, weight=[3, 4]), (0, 1), decay=0.1)
   cross_entropy, penalty = run([tower.cross_entropy, tower.weight_penalty])
   # Ten equal logits: ln 10. Half of 3^2 + 4^2 is 12.5, times 0.1.
   assert cross_entropy == pytest.approx(np.log(10))
@@ -91,10 +86,7 @@ def test_smoothed_labels_by_hand(graph):
 
   -(0.82 ln 0.25 + 9 * 0.02 ln (1/12)) = 0.82 * 1.386294 + 0.18 * 2.484907 = 1.584044.
   """
-  network = Constant([[np.log(3)] + [0] * 9], weight=[1])
-  tower = towers.build_tower(
-    tf.zeros([1, 32, 32, 3]), tf.constant([0]), network, lambda variable: 0.0, 0.2
-  )
+  tower = tower_of(Constant([[np.log(3)] + [0] * 9], weight=[1]), label_smoothing=0.2)
   assert run(tower.cross_entropy) == pytest.approx(1.584044)
 
 
@@ -105,10 +97,6 @@ def test_each_variable_has_its_own_penalty(graph):
   variable('of_another_network', [5.0])
   penalty = towers.weight_penalty(network, lambda variable: 0.2 if variable.op.name == 'c' else 0.1)
   assert run(penalty) == pytest.approx(1.65)
-
-
-def placed(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
-  return Placement(num_gpus, strategy, num_cpu_towers)
 
 
 def devices_of(sizes, setters):
@@ -132,17 +120,17 @@ TWO_SERVERS = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1', 'c:2
 @pytest.mark.parametrize(
   ('where', 'cluster', 'sizes', 'devices'),
   [
-    (placed(2), ONE, [5, 50], (['/device:CPU:0'] * 2, '/device:GPU:0')),
+    (Placement(2, 'CPU'), ONE, [5, 50], (['/device:CPU:0'] * 2, '/device:GPU:0')),
     # 50 -> GPU 0 (50, 0); 20 -> 1 (50, 20); 20 -> 1 (50, 40); 20 -> 1 (50, 60); 5 -> 0.
     (
-      placed(2, strategy='GPU'),
+      Placement(2, 'GPU'),
       ONE,
       [50, 20, 20, 20, 5],
       (['/device:GPU:0', *['/device:GPU:1'] * 3, '/device:GPU:0'], '/device:GPU:0'),
     ),
     # 10 -> ps 0 (10, 0); 30 -> ps 1 (10, 30); 15 -> ps 0 (25, 30); 4 -> ps 0 (29, 30); 9 -> ps 0.
     (
-      placed(0, 2),
+      Placement(0, 'CPU', 2),
       TWO_SERVERS,
       [10, 30, 15, 4, 9],
       (
@@ -157,37 +145,33 @@ def test_variables_are_spread_by_size(graph, where, cluster, sizes, devices):
 
 
 def test_the_mean_is_computed_where_the_variable_lives(graph):
-  with tf.compat.v1.device(towers.device_setters(placed(2), ONE)[0]):
+  with tf.compat.v1.device(towers.device_setters(Placement(2, 'CPU'), ONE)[0]):
     v = variable('v', 0.0)
     gradients = [[(tf.constant(1.0), v)], [(tf.constant(3.0), v)]]
   [(mean, _)] = towers.average_gradients(gradients)
   assert mean.device == '/device:CPU:0'
 
 
-def staged_numbers(devices):
-  """Batches 0, 1, ... of one number a tower, [batch, 10 * batch] -> what a step runs, its hooks."""
+def staged_numbers(devices, steps, **session_options):
+  """Trains on batches 0, 1, ... of one number a tower, [batch, 10 * batch] -> each step's."""
   numbers = tf.data.Dataset.range(100).map(lambda n: ((n, 10 * n), (n, 10 * n)))
   images, labels = tf.compat.v1.data.make_one_shot_iterator(numbers).get_next()
   staged = towers.Staged(list(zip(images, labels))[: len(devices)], devices)
-  return [[images for images, _ in staged.shards], staged.put], [staged]
+  fetched = [[images for images, _ in staged.shards], staged.put]
+  with tf.compat.v1.train.SingularMonitoredSession([staged], **session_options) as session:
+    return [session.run(fetched)[0] for _ in range(steps)]
 
 
 @pytest.mark.parametrize('devices', [['/cpu:0'], ['/cpu:0', '/cpu:1']], ids=['one', 'two'])
-def test_each_step_takes_the_batch_that_the_step_before_put_there(devices):
-  with tf.Graph().as_default():
-    run, hooks = staged_numbers(devices)
-    config = tf.compat.v1.ConfigProto(device_count={'CPU': 2})
-    with tf.compat.v1.train.SingularMonitoredSession(hooks=hooks, config=config) as session:
-      seen = [session.run(run)[0] for _ in range(20)]
-  assert seen == [[step, 10 * step][: len(devices)] for step in range(20)]
+def test_each_step_takes_the_batch_that_the_step_before_put_there(graph, devices):
+  config = tf.compat.v1.ConfigProto(device_count={'CPU': 2})
+  assert staged_numbers(devices, 20, config=config) == [
+    [step, 10 * step][: len(devices)] for step in range(20)
+  ]
 
 
 def test_a_new_session_leaves_nothing_of_the_one_before():
   server = tf.distribute.Server.create_local_server()
   for _ in range(2):  # On one server, as a worker's sessions are.
     with tf.Graph().as_default():
-      run, hooks = staged_numbers(['/cpu:0'])
-      with tf.compat.v1.train.SingularMonitoredSession(
-        hooks=hooks, master=server.target
-      ) as session:
-        assert [session.run(run)[0] for _ in range(3)] == [[0], [1], [2]]
+      assert staged_numbers(['/cpu:0'], 3, master=server.target) == [[0], [1], [2]]
