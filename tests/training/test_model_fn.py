@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from graphs import ancestors
+from tiny_network import Tiny, TinyNetwork
 
 from cifar10.cluster import roles
 from cifar10.cluster.tf_config import Cluster
 from cifar10.data.manifest import CIFAR10
 from cifar10.job.run import Placement, Run
-from cifar10.options.families import Family
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import evaluation, evaluator, model_fn, network_builder
 from estimator_again import estimator as tf_estimator
-from model_base import FamilyNetwork
 
 TINY = from_values({'num_layers': 8, 'train_batch_size': 8, 'train_steps': 10})
 MODES = tf_estimator.ModeKeys
@@ -31,8 +30,7 @@ def place(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
 
 def place_towers(count, strategy='CPU'):
   """On GPUs where tests use them, or else on virtual CPUs."""
-  given = {'num_gpus': count} if gpus.visible() else {'num_cpu_towers': count}
-  return place(strategy=strategy, **given)
+  return place(count, strategy=strategy) if gpus.visible() else place(0, count, strategy)
 
 
 def build(mode, where, batch=8, hparams=TINY, *, role=None, on_graph=id):
@@ -42,14 +40,10 @@ def build(mode, where, batch=8, hparams=TINY, *, role=None, on_graph=id):
   labels = tf.constant(rng.integers(0, 10, batch), tf.int32)
   n = len(where.tower_devices) if mode == MODES.TRAIN else 1
   tf.compat.v1.train.get_or_create_global_step()
-  training = model_fn.Training(role or roles.Role(), 80, on_graph=on_graph)
-  function = model_fn.get_model_fn(
-    where.num_gpus,
-    where.variable_strategy,
-    training.role.gradients_per_update,
-    num_cpu_towers=where.num_cpu_towers,
-    training=training,
-  )
+  role = role or roles.Role()
+  given = where.num_gpus, where.variable_strategy, role.gradients_per_update
+  training = model_fn.Training(role, 80, on_graph=on_graph)
+  function = model_fn.get_model_fn(*given, num_cpu_towers=where.num_cpu_towers, training=training)
   if mode == MODES.PREDICT:
     return function({'images': images}, None, mode, hparams)
   shards = tuple(images[i::n] for i in range(n)), tuple(labels[i::n] for i in range(n))
@@ -91,10 +85,9 @@ def role_of(workers, ps=2, gradients=0, task=('chief', 0)):
     'worker': tuple(f'b:{port}' for port in range(1, workers)),
     'ps': tuple(f'c:{port}' for port in range(1, ps + 1)),
   }
-  cluster = Cluster(addresses, *task)
   backup = workers - gradients if gradients else 0
   options = RunOptions('job', sync=gradients > 0, backup_workers=backup)
-  return roles.Role(cluster, options)
+  return roles.Role(Cluster(addresses, *task), options)
 
 
 @pytest.mark.parametrize('task', [('chief', 0), ('worker', 1)])
@@ -198,17 +191,16 @@ def test_only_tower_0_moves_the_averages(graph, role, moving):
 
 def test_a_gpu_takes_batches_that_were_put_there_a_step_ahead(graph):
   spec = build(MODES.TRAIN, place(num_gpus=2))
-  types = {'Stage', 'Unstage', 'StageClear'}
-  by_type = {t: [op for op in graph.get_operations() if op.type == t] for t in types}
-  for ops in by_type.values():
-    assert [op.device for op in ops] == ['/device:GPU:0', '/device:GPU:1']
-  images = by_type['Stage'][0].inputs[0]
+  by_type = {}
   for op in graph.get_operations():
-    if op.type == 'Conv2D':  # All batches come from where they wait, and none past it.
-      tower = op.name[len('tower_')]
-      sources = ancestors(op, controls=False)
-      assert [s.device[-1] for s in sources if s.type == 'Unstage'] == [tower]
-      assert images.op not in sources
+    by_type.setdefault(op.type, []).append(op)
+  for kind in ('Stage', 'Unstage', 'StageClear'):
+    assert [op.device for op in by_type[kind]] == ['/device:GPU:0', '/device:GPU:1']
+  images = by_type['Stage'][0].inputs[0]
+  for op in by_type['Conv2D']:  # All batches come from where they wait, and none past it.
+    sources = ancestors(op, controls=False)
+    assert [s.device[-1] for s in sources if s.type == 'Unstage'] == [op.name[len('tower_')]]
+    assert images.op not in sources
   assert set(by_type['Stage']) <= ancestors(spec.train_op)
 
 
@@ -223,9 +215,8 @@ def test_no_optimizer_no_proxy_and_all_towers_outside_training(graph, mode):
 
 def run_session():
   session = tf.compat.v1.Session(config=gpus.session_config())
-  session.run(
-    [tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()]
-  )
+  session.run(tf.compat.v1.global_variables_initializer())
+  session.run(tf.compat.v1.local_variables_initializer())
   return session
 
 
@@ -311,14 +302,11 @@ def test_metrics_are_exact_over_uneven_batches(graph):
   tf.compat.v1.train.get_or_create_global_step()
   spec = model_fn.get_model_fn(0, 'CPU', 1)(*batch, MODES.EVAL, TINY)
   logits = graph.get_tensor_by_name('resnet/fully_connected/add:0')
+  updates = [update for _, update in spec.eval_metric_ops.values()]
   with run_session() as session:
-    seen = []
-    updates = [update for _, update in spec.eval_metric_ops.values()]
-    for _ in range(3):
-      seen.append(session.run([logits, updates])[0])
+    seen = np.concatenate([session.run([logits, updates])[0] for _ in range(3)])
     metrics = session.run({name: value for name, (value, _) in spec.eval_metric_ops.items()})
     [matrix] = session.run(graph.get_collection(evaluation.MATRIX))
-  seen = np.concatenate(seen)
   right = seen.argmax(1) == LABELS
   in_top5 = [label in np.argsort(-row)[:5] for row, label in zip(seen, LABELS, strict=True)]
   shifted = seen - seen.max(1, keepdims=True)
@@ -328,9 +316,8 @@ def test_metrics_are_exact_over_uneven_batches(graph):
   np.testing.assert_array_equal(matrix, expected)
   assert metrics['accuracy'] == pytest.approx(right.mean())
   assert metrics['other_accuracies/top5'] == pytest.approx(np.mean(in_top5))
-  assert metrics['loss_parts/cross_entropy'] == pytest.approx(
-    -log_softmax[np.arange(7), LABELS].mean(), rel=1e-4
-  )
+  cross_entropy = -log_softmax[np.arange(7), LABELS].mean()
+  assert metrics['loss_parts/cross_entropy'] == pytest.approx(cross_entropy, rel=1e-4)
   assert metrics['per_class_accuracy/airplane'] == pytest.approx(right[:2].mean())
   assert metrics['per_class_accuracy/cat'] == pytest.approx(right[4:].mean())
   assert np.isnan(metrics['per_class_accuracy/ship'])
@@ -355,22 +342,15 @@ def test_the_loss_is_one_mean_over_examples(tmp_path):
   assert unknown == list(CIFAR10.classes[4:])
 
 
-class Plain(FamilyNetwork):
+class Plain(TinyNetwork):
   """Without batch norm, whose statistics are each tower's own."""
 
-  def forward_pass(self, images):
-    x = self._relu(self._conv(self._input(images), 3, 8, 4))
-    return self._fully_connected(self._global_avg_pool(x), 10)
+  def _batch_norm(self, x):
+    return x
 
 
-@dataclasses.dataclass(frozen=True)
-class PlainFamily(Family):
-  NAME: ClassVar[str] = 'plain'
-
+class PlainFamily(Tiny):
   NETWORK: ClassVar = Plain
-
-  def describe(self):
-    return 'plain'
 
 
 def after_two_steps(num_towers, **given):
