@@ -10,17 +10,16 @@ from cifar10.networks import families
 from cifar10.options.families import BUILT_IN, Group, ResNetFamily, VggFamily, WideResNetFamily
 from cifar10.options.hparams import from_values, recipe_values
 
+BOTTLENECK = {'resnet_version': 2, 'bottleneck': True}
+
 
 def test_networks_that_exist():
   for num_layers in (8, 14, 20, 32, 44, 56, 110, 1202):  # 6n+2
     ResNetFamily(num_layers)
   for num_layers in (11, 20, 29, 164, 1001):  # 9n+2
-    ResNetFamily(num_layers, resnet_version=2, bottleneck=True)
+    ResNetFamily(num_layers, **BOTTLENECK)
   for num_layers in (10, 16, 22, 28, 40):  # 6n+4
     WideResNetFamily(num_layers)
-
-
-BOTTLENECK = {'resnet_version': 2, 'bottleneck': True}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import gpus
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import run
+from graphs import after_steps, run
 from test_model_base import BFLOAT16
 
 import model_base
@@ -189,12 +189,9 @@ def test_a_third_convolution_has_a_shortcut():
   whole = network(convs_per_group=3)
   y = whole._group(x, 24)
   variables = {v.op.name: v for v in tf.compat.v1.trainable_variables()}
-  with tf.compat.v1.Session() as session:
-    session.run(tf.compat.v1.global_variables_initializer())
-    for name in ('conv2/kernel', 'conv3/kernel'):
-      session.run(variables[name].initializer)
-      session.run(variables[name].assign(tf.zeros(variables[name].shape)))
-    pooled, result = session.run([tf.nn.max_pool2d(x, 2, 2, 'VALID'), y])
+  kernels = [variables[f'conv{number}/kernel'] for number in (2, 3)]
+  zeros = [kernel.assign(tf.zeros(kernel.shape)) for kernel in kernels]
+  [(pooled, result)] = after_steps(zeros, [tf.nn.max_pool2d(x, 2, 2, 'VALID'), y], 1)
   mean, deviation = pooled.mean((0, 1, 2)), pooled.std((0, 1, 2))
   normal = 1.702 * (pooled - mean) / deviation
   first = normal / (1 + np.exp(-normal))

@@ -24,15 +24,11 @@ def run_layer(layer, x, params=None, **net_options):
   """The layer's value on x, every kernel 1 and everything else initial unless `params` says."""
   with tf.Graph().as_default():
     y = layer(make_net(**net_options), tf.constant(x))
-    variables = tf.compat.v1.global_variables()
-    with tf.compat.v1.Session() as session:
-      session.run(tf.compat.v1.global_variables_initializer())
-      for variable in variables:
-        if variable.op.name in (params or {}):
-          session.run(variable.assign(params[variable.op.name]))
-        elif variable.op.name.endswith('kernel'):
-          session.run(variable.assign(tf.ones_like(variable)))
-      return session.run(y)
+    variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
+    values = {name: np.ones(v.shape) for name, v in variables.items() if name.endswith('kernel')}
+    values |= params or {}
+    [value] = after_steps([variables[name].assign(values[name]) for name in values], y, 1)
+    return value
 
 
 def image(size):
@@ -201,12 +197,8 @@ def test_batch_norm_in_training_normalises_by_the_batch_and_moves_the_averages()
 
 
 def test_batch_norm_in_evaluation_normalises_by_the_moving_averages_and_moves_nothing():
-  params = {
-    'batch_norm/scale': [3],
-    'batch_norm/offset': [1],
-    'batch_norm/moving_mean': [2],
-    'batch_norm/moving_variance': [4 - EPSILON],
-  }
+  values = {'scale': [3], 'offset': [1], 'moving_mean': [2], 'moving_variance': [4 - EPSILON]}
+  params = {f'batch_norm/{name}': value for name, value in values.items()}
 
   def layer(net, x):
     y = net._batch_norm(x)
@@ -250,9 +242,7 @@ def test_avg_pool_averages_squares_and_leaves_padding_out_of_the_mean(size, expe
 def test_global_avg_pool_averages_each_channel_in_float32(data_format):
   # The mean of 1 and 1 + 2^-7 is 1 + 2^-8: exact in float32, 1 in bfloat16. 4 and 6: 5.
   x = np.array([[[[1, 4], [1 + 2**-7, 6]]]], np.float32)  # [1, 1, 2, 2] NHWC
-  if data_format == 'channels_first':
-    x = to_nchw(x)
-
+  x = to_nchw(x) if data_format == 'channels_first' else x
   settings = {'data_format': data_format, 'dtype': tf.bfloat16}
   y = run_layer(lambda net, x: net._global_avg_pool(tf.cast(x, net._dtype)), x, **settings)
   assert y.dtype == np.float32
@@ -265,12 +255,9 @@ def test_fully_connected_multiplies_adds_and_stays_in_float32():
     'fully_connected/kernel': np.array([[1, 10, 0.001], [2, 20, 0.002]], np.float32),
     'fully_connected/bias': np.array([0, 0, 7], np.float32),
   }
-
+  x = np.array([[3, 4]], np.float32)
   y = run_layer(
-    lambda net, x: net._fully_connected(tf.cast(x, net._dtype), 3),
-    np.array([[3, 4]], np.float32),
-    params,
-    dtype=tf.bfloat16,
+    lambda net, x: net._fully_connected(tf.cast(x, net._dtype), 3), x, params, dtype=tf.bfloat16
   )
   assert y.dtype == np.float32
   # 3x1 + 4x2 = 11, 3x10 + 4x20 = 110, 0.003 + 0.008 + 7 = 7.011

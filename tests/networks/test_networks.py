@@ -11,6 +11,7 @@ import gpus
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import after_steps
 from test_model_base import DECAY, EPSILON, to_nchw
 
 import model_base
@@ -35,17 +36,14 @@ class ThinVgg(Vgg):
 
 def conv(x, kernel, stride=1):
   size = kernel.shape[0]
-  before = (size - 1) // 2
-  after = size - 1 - before
-  x = np.pad(x, [(0, 0), (0, 0), (before, after), (before, after)])
+  padding = (size - 1) // 2, size // 2
+  x = np.pad(x, [(0, 0), (0, 0), padding, padding])
   height, width = (math.ceil((n - size + 1) / stride) for n in x.shape[2:])
   y = np.zeros((x.shape[0], kernel.shape[3], height, width))
   for row in range(size):
     for column in range(size):
-      seen = x[
-        :, :, row : row + stride * height : stride, column : column + stride * width : stride
-      ]
-      y += np.einsum('nihw,io->nohw', seen[:, :, :height, :width], kernel[row, column])
+      seen = x[:, :, row::stride, column::stride][:, :, :height, :width]
+      y += np.einsum('nihw,io->nohw', seen, kernel[row, column])
   return y
 
 
@@ -177,10 +175,7 @@ def random_params(variables, seed=0):
 def run_with(params, fetches):
   """Runs `fetches` of the default graph after setting its variables to `params`, by name."""
   variables = tf.compat.v1.global_variables()
-  assigns = [variable.assign(params[variable.op.name]) for variable in variables]
-  with tf.compat.v1.Session() as session:
-    session.run(assigns)
-    return session.run(fetches)
+  return after_steps([each.assign(params[each.op.name]) for each in variables], fetches, 1)[0]
 
 
 # Variables. A convolution k x k from a to b channels has kkab and no bias, batch norm has 2b.

@@ -65,11 +65,9 @@ def test_a_group_stops_learning():
   """Momentum 0, rate 0.1, gradient 1 for 2 of 4 steps."""
   bias, other = variable('bias', 0.0), variable('scale', 0.0)
   apply = update([(1.0, bias), (1.0, other)], network='fastnet', first_bias_steps=2)
-  values = after_steps(apply, [bias, other], 4)
   rate = 0.1 * from_values({'network': 'fastnet'}).family.group(FIRST_BIAS, from_values({}))[0]
-  np.testing.assert_allclose(
-    values, [[-rate, -0.1], [-2 * rate, -0.2], [-2 * rate, -0.3], [-2 * rate, -0.4]], rtol=1e-5
-  )
+  expected = [[-rate, -0.1], [-2 * rate, -0.2], [-2 * rate, -0.3], [-2 * rate, -0.4]]
+  np.testing.assert_allclose(after_steps(apply, [bias, other], 4), expected, rtol=1e-5)
 
 
 def test_muon_leaves_a_kernel_without_a_gradient_where_it_is():
