@@ -1,8 +1,6 @@
-"""Transfer learning: a new head on the trunk of an exported network, in TensorFlow 2 and Keras.
+"""Transfer learning in Keras: a new head on the trunk of an exported network (docs/exports.md).
 
-  python docs/transfer_eager.py job-cifar100/export data transfer
-
-Imports nothing of the project: copy from it what you need. docs/exports.md says what it does.
+Imports nothing of the project: copy from it what you need.
 """
 
 import glob

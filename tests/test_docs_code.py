@@ -71,7 +71,10 @@ def test_what_litert_says_is_what_an_evaluation_says(run_here, data_dir, tmp_pat
   accuracy = succeeded(trained)['accuracy']
   folder = succeeded(exported)['saved_model']
   environment = {**os.environ, 'PYTHONPATH': checkout.ROOT}
-  result = checkout.python('docs/to_litert.py', folder, data_dir, env=environment)
+  [script] = re.findall(
+    r'```python\n# to_litert.py\n(.*?)```', checkout.read('docs/exports.md'), re.S
+  )
+  result = checkout.python('-c', script, folder, data_dir, env=environment)
   whole, small, agreement = succeeded(result).values()
   assert whole['accuracy'] == pytest.approx(accuracy, abs=1.5 / 70)  # One image of 70, rounded.
   assert agreement > 0.8  # Of networks that have nothing to do with each other: about 0.1.

@@ -225,8 +225,7 @@ RECIPES: dict[str, Recipe] = {
   # He et al. 2015, 'Deep Residual Learning', section 4.2. Unlike there, inputs are in -1 to 1 and
   # not less the mean of each pixel, and what a crop adds is black.
   'he2015': Recipe(
-    '91.53 % with --num-layers 20 --dtype bfloat16 (the mean of 3 seeds: 91.62, 91.35, 91.62; '
-    'the paper: 91.25 %)',
+    '91.53 +- 0.16 % with --num-layers 20 --dtype bfloat16 (3 seeds; the paper: 91.25 %)',
     '64,000 steps of 128 images; with --num-layers 20 2.5 hours on two cores with AVX-512 BF16',
     {
       'train_on': 'train+validation',
@@ -238,8 +237,7 @@ RECIPES: dict[str, Recipe] = {
   ),
   # airbench94 with Muon, in smaller batches: more steps from as many images.
   'fast94': Recipe(
-    '94.03 % (the mean of 15 seeds: 93.95, 94.02, 93.85, 94.32, 94.30, 94.14, 93.99, 94.12, 93.86, '
-    '94.16, 94.07, 94.18, 93.79, 93.82, 93.84)',
+    '94.03 +- 0.17 % (15 seeds)',
     '8 epochs: 400 steps of 1,000 images, 6 minutes on two fast cores with AVX-512 BF16, 40 on '
     'slower ones with AVX2 alone',
     {
@@ -260,7 +258,7 @@ RECIPES: dict[str, Recipe] = {
     },
   ),
   'fast95': Recipe(
-    '95.09 % (the mean of 3 seeds: 95.17, 95.04, 95.06; the source: 95.01 %)',
+    '95.09 +- 0.07 % (3 seeds; the source: 95.01 %)',
     '15 epochs: 732 steps of 1,024 images, half an hour on two fast cores with AVX-512 BF16',
     {
       **_FAST_SGD,
