@@ -23,18 +23,21 @@ def averages_after(variable, steps, update_ops=(), **hparams):
 
 
 @pytest.mark.parametrize(
-  ('decay', 'averages'),
+  ('hparams', 'averages'),
   [
     # t = 1: 2/11: (2 * 10 + 9 * 9) / 11 = 101/11 = 9.181818.
     # t = 2: 0.2, as 3/12 is more: 0.2 * 9.181818 + 0.8 * 8 = 8.236364.
     # t = 3: 0.2 * 8.236364 + 0.8 * 7 = 7.247273.
-    (0.2, [9.181818, 8.236364, 7.247273]),
-    (0.999, [9.181818, 8.295455]),  # At first 2/11, and then 3/12: 9.181818 / 4 + 8 * 3/4.
+    ({'ema_decay': 0.2}, [9.181818, 8.236364, 7.247273]),
+    # At first 2/11, and then 3/12: 9.181818 / 4 + 8 * 3/4.
+    ({'ema_decay': 0.999}, [9.181818, 8.295455]),
+    # Lookahead comes first, with decay 0.95: w = 0.95 * 10 + 0.05 * 9 = 9.95; (2 * 10 + 9 w) / 11.
+    ({'lookahead_steps': 1, 'train_steps': 1, 'ema_decay': 0.5}, [9.959091]),
   ],
 )
-def test_steps_by_hand(graph, decay, averages):
+def test_steps_by_hand(graph, hparams, averages):
   """w is 10, and then 9, 8, 7. The decay is min(decay, (1 + t) / (10 + t))."""
-  assert averages_after('w', len(averages), ema_decay=decay) == pytest.approx(averages)
+  assert averages_after('w', len(averages), **hparams) == pytest.approx(averages)
 
 
 @pytest.mark.parametrize('more', [{}, {'lookahead_steps': 1, 'train_steps': 1}])
@@ -43,12 +46,6 @@ def test_a_counter_has_no_average(graph, more):
   averages_after('w', 1, ema_decay=0.5, **more)
   names = [variable.op.name for variable in tf.compat.v1.global_variables()]
   assert [name for name in names if name.startswith('seen')] == ['seen']
-
-
-def test_lookahead_comes_first(graph):
-  """At step 1 of 1, decay 0.95: w = 0.95 * 10 + 0.05 * 9 = 9.95; (2 * 10 + 9 * 9.95) / 11."""
-  hparams = {'lookahead_steps': 1, 'train_steps': 1, 'ema_decay': 0.5}
-  assert averages_after('w', 1, **hparams) == pytest.approx([9.959091])
 
 
 def test_batch_norms_averages_are_averaged_after_their_update(graph):

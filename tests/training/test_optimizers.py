@@ -48,6 +48,8 @@ def test_groups_learn_faster_and_decay_less():
   assert list(map(groups.weight_decay, variables)) == [6 / 64, 2, 6]
   scaled = groups.scaled([(tf.constant(1.0), v) for v in variables])
   assert run([gradient for gradient, _ in scaled]) == [64, 3, 1]
+  groups = Groups(from_values({'muon_learning_rate': 1.0, 'weight_decay': 0.5}), ROLES)
+  assert [groups.weight_decay(v) for v in (variable('kernel', 1.0), variables[1])] == [0, 0.5]
 
 
 def test_a_factor_on_the_gradient_is_a_factor_on_the_learning_rate():
@@ -81,22 +83,27 @@ def test_muon_leaves_a_kernel_without_a_gradient_where_it_is():
 
 
 @pytest.mark.parametrize(
-  ('role', 'initial', 'moved'),
+  ('initial', 'moved'),
   [
-    ('kernel', 2.0, 1 - 0.25 * 0.7207),
-    ('kernel', 0.0, -0.25 * 0.7207),  # 0 has no unit vector; the direction is left.
-    ('head', 2.0, 1.5),
+    ({'kernel': 2.0, 'head': 1.0}, [1 + 0.25 * 0.7207, 0.5]),
+    ({'kernel': 2.0}, [1 + 0.25 * 0.7207]),  # With --freeze only kernels are trained, or the head.
+    ({'kernel': 0.0}, [0.25 * 0.7207]),  # 0 has no unit vector; the direction is left.
+    ({'head': 2.0}, [1.5]),
   ],
 )
-def test_with_muon_one_kind_of_variables_is_enough(role, initial, moved):
-  """With --freeze only the head is trained, or only kernels are; the step counts all the same.
+def test_a_step_of_muon_by_hand(initial, moved):
+  """One output of one input: a kernel is scaled to norm 1, and moved by Muon's rate * 0.7207.
 
-  The kernel's norm is made 1, its direction is 0.7207 (see below); the head is 2 - 0.5.
+  x = 1: x <- 3.4445 x - 4.775 x^3 + 2.0315 x^5 = 0.7010, then 1.1136, then 0.7207. Everything else
+  is moved by SGD with its rate, and the step counts once.
   """
-  weight, step = variable(role, [[[[initial]]]]), global_step()
-  apply = update([([[[[1.0]]]], weight)], (0.5, 0.25), muon_learning_rate=1.0)
-  assert after_steps(apply, weight, 1)[0].ravel() == pytest.approx([moved], abs=1e-4)
-  assert after_steps(apply, step, 2) == [1, 2]
+  gradients = {'kernel': [[[[-3.0]]]], 'head': [[[[1.0]]]]}
+  weights = {role: variable(role, [[[[value]]]]) for role, value in initial.items()}
+  pairs = [(gradients[role], weight) for role, weight in weights.items()]
+  apply = update(pairs, (0.5, 0.25), muon_learning_rate=1.0)
+  [values] = after_steps(apply, list(weights.values()), 1)
+  assert np.ravel(values) == pytest.approx(moved, abs=1e-4)
+  assert after_steps(apply, global_step(), 2) == [1, 2]
 
 
 def test_a_factor_is_a_factor_of_muons_rate():
@@ -127,21 +134,6 @@ def test_orthogonalised_singular_values_are_near_1(shape):
   # The directions stay: the product with the nearest orthogonal matrix is nearly symmetric.
   product = result.reshape(-1, shape[-1]).T @ (before_u @ before_v)
   np.testing.assert_allclose(product, product.T, atol=1e-4)
-
-
-def test_a_step_of_muon_by_hand():
-  """One output of one input: the kernel 2 is scaled to norm 1, and moved by 0.1 * 0.7207.
-
-  x = 1: x <- 3.4445 x - 4.775 x^3 + 2.0315 x^5 = 0.7010, then 1.1136, then 0.7207.
-  """
-  kernel, head = variable('kernel', [[[[2.0]]]]), variable('head', 1.0)
-  apply = update([([[[[-3.0]]]], kernel), (1.0, head)], muon_learning_rate=1.0)
-  [(moved, learned, step)] = after_steps(apply, [kernel, head, global_step()], 1)
-  assert moved.item() == pytest.approx(1 + 0.07207, abs=1e-4)
-  assert learned == pytest.approx(0.9)  # Everything else by SGD.
-  assert step == 1
-  groups = Groups(from_values({'muon_learning_rate': 1.0, 'weight_decay': 0.5}), ROLES)
-  assert [groups.weight_decay(kernel), groups.weight_decay(head)] == [0, 0.5]
 
 
 def test_muons_momentum_is_nesterovs():
