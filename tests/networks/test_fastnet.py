@@ -23,8 +23,7 @@ WIDTHS = (24, 32, 48)
 
 @pytest.fixture(scope='module')
 def images():
-  rng = np.random.default_rng(0)
-  planes = synthetic.synthetic_images(np.arange(100) % 10, rng)
+  planes = synthetic.synthetic_images(np.arange(100) % 10, np.random.default_rng(0))
   return planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
 
 
@@ -119,8 +118,8 @@ def test_the_first_layer_whitens_standardised_images(images, dtype):
   value, stored = run([y, variable])
   np.testing.assert_array_equal(stored, kernel)
   expected = 1.702 * run(tf.nn.conv2d(standardised(images), kernel, 1, 'VALID'))
-  scale = expected.std()
-  assert np.abs(value - expected).mean() < (1e-4 if dtype == tf.float32 else 0.01) * scale
+  bound = 1e-4 if dtype == tf.float32 else 0.01
+  assert np.abs(value - expected).mean() < bound * expected.std()
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,8 @@ def test_the_gradients_of_a_convolution_of_silu(learns, compiles, after):
   x, bias, kernel = (
     tf.constant(rng.normal(size=shape), tf.float32) for shape in ([2, 5, 7, 3], [3], [3, 3, 3, 4])
   )
-  gated = own_gradients.conv_of_silu(
-    x, bias, kernel, tf.constant(learns), 'NHWC', after=after, compiles=compiles
-  )
+  given = x, bias, kernel, tf.constant(learns), 'NHWC'
+  gated = own_gradients.conv_of_silu(*given, after=after, compiles=compiles)
   plain = tf.nn.conv2d(tf.nn.silu(x + bias), kernel, 1, 'SAME')
   plain = plain[:, : 4 + after[0], : 6 + after[1]]
   ours, theirs = run([[y, *tf.gradients(y**2, [bias, kernel])] for y in (gated, plain)])

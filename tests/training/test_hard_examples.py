@@ -32,9 +32,7 @@ def chosen(weight_decay=0.0, label_smoothing=0.0):
   tf.compat.v1.train.get_or_create_global_step()
   grey = tf.ones([5, 32, 32, 3]) * tf.reshape(PIXELS, [5, 1, 1, 1])
   proxy = Proxy(True, 'channels_last', 0.9, 1e-5)
-  return harder_half(
-    grey, tf.constant(LABELS), proxy, lambda variable: weight_decay, label_smoothing
-  )
+  return harder_half(grey, tf.constant(LABELS), proxy, lambda _: weight_decay, label_smoothing)
 
 
 def test_the_images_with_the_highest_losses_are_left():

@@ -33,11 +33,15 @@ def place_towers(count, strategy='CPU'):
   return place(count, strategy=strategy) if gpus.visible() else place(0, count, strategy)
 
 
+def examples(batch, seed=0):
+  rng = np.random.default_rng(seed)
+  images = rng.integers(0, 256, [batch, 32, 32, 3]).astype(np.uint8)
+  return images, rng.integers(0, 10, batch).astype(np.int32)
+
+
 def build(mode, where, batch=8, hparams=TINY, *, role=None, on_graph=id):
   """The EstimatorSpec of one mode on random images, cut into shards."""
-  rng = np.random.default_rng(0)
-  images = tf.constant(rng.integers(0, 256, [batch, 32, 32, 3]), tf.uint8)
-  labels = tf.constant(rng.integers(0, 10, batch), tf.int32)
+  images, labels = map(tf.constant, examples(batch))
   n = len(where.tower_devices) if mode == MODES.TRAIN else 1
   tf.compat.v1.train.get_or_create_global_step()
   role = role or roles.Role()
@@ -253,9 +257,7 @@ def test_a_step_is_momentum_on_the_mean_gradient(graph):
   spec = build(MODES.TRAIN, place(num_cpu_towers=2))
   bias = next(v for v in tf.compat.v1.trainable_variables() if v.op.name.endswith('/bias'))
   logits = [graph.get_tensor_by_name(f'tower_{i}/resnet/fully_connected/add:0') for i in range(2)]
-  labels = np.random.default_rng(0)
-  labels.integers(0, 256, [8, 32, 32, 3])
-  labels = labels.integers(0, 10, 8)
+  _, labels = examples(8)
   with run_session() as session:
     tower_logits = session.run(logits)
     session.run(spec.train_op)
@@ -291,9 +293,8 @@ LABELS = np.array([0, 0, 1, 2, 3, 3, 3], np.int32)
 
 
 def seven_examples(batch_size):
-  images = np.random.default_rng(5).integers(0, 256, [7, 32, 32, 3]).astype(np.uint8)
-  examples = tf.data.Dataset.from_tensor_slices((images, LABELS)).batch(batch_size)
-  return examples.map(lambda images, labels: ((images,), (labels,)))
+  dataset = tf.data.Dataset.from_tensor_slices((examples(7, seed=5)[0], LABELS)).batch(batch_size)
+  return dataset.map(lambda images, labels: ((images,), (labels,)))
 
 
 def test_metrics_are_exact_over_uneven_batches(graph):

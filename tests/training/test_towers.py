@@ -62,9 +62,8 @@ class Twice(Constant):
 
 def tower_of(network, labels=(0,), decay=0.0, label_smoothing=0.0):
   images = tf.zeros([len(labels), 32, 32, 3])
-  return towers.build_tower(
-    images, tf.constant(labels), network, lambda variable: decay, label_smoothing
-  )
+  labels = tf.constant(labels)
+  return towers.build_tower(images, labels, network, lambda variable: decay, label_smoothing)
 
 
 def test_a_variable_that_is_read_twice_has_both_gradients(graph):
@@ -114,30 +113,20 @@ def devices_of(sizes, setters):
 
 
 ONE = Cluster()
-TWO_SERVERS = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1', 'c:2')}, 'worker', 0)
+CPU, GPU_0, GPU_1 = '/device:CPU:0', '/device:GPU:0', '/device:GPU:1'
+PS_0, PS_1 = (f'/job:ps/task:{task}/device:CPU:0' for task in (0, 1))
+WORKER = '/job:worker/task:0/device:CPU:0'
+SERVERS = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1', 'c:2')}, 'worker', 0)
 
 
 @pytest.mark.parametrize(
   ('where', 'cluster', 'sizes', 'devices'),
   [
-    (Placement(2, 'CPU'), ONE, [5, 50], (['/device:CPU:0'] * 2, '/device:GPU:0')),
+    (Placement(2, 'CPU'), ONE, [5, 50], ([CPU, CPU], GPU_0)),
     # 50 -> GPU 0 (50, 0); 20 -> 1 (50, 20); 20 -> 1 (50, 40); 20 -> 1 (50, 60); 5 -> 0.
-    (
-      Placement(2, 'GPU'),
-      ONE,
-      [50, 20, 20, 20, 5],
-      (['/device:GPU:0', *['/device:GPU:1'] * 3, '/device:GPU:0'], '/device:GPU:0'),
-    ),
+    (Placement(2, 'GPU'), ONE, [50, 20, 20, 20, 5], ([GPU_0, *[GPU_1] * 3, GPU_0], GPU_0)),
     # 10 -> ps 0 (10, 0); 30 -> ps 1 (10, 30); 15 -> ps 0 (25, 30); 4 -> ps 0 (29, 30); 9 -> ps 0.
-    (
-      Placement(0, 'CPU', 2),
-      TWO_SERVERS,
-      [10, 30, 15, 4, 9],
-      (
-        [f'/job:ps/task:{task}/device:CPU:0' for task in (0, 1, 0, 0, 0)],
-        '/job:worker/task:0/device:CPU:0',
-      ),
-    ),
+    (Placement(0, 'CPU', 2), SERVERS, [10, 30, 15, 4, 9], ([PS_0, PS_1, *[PS_0] * 3], WORKER)),
   ],
 )
 def test_variables_are_spread_by_size(graph, where, cluster, sizes, devices):
@@ -149,7 +138,7 @@ def test_the_mean_is_computed_where_the_variable_lives(graph):
     v = variable('v', 0.0)
     gradients = [[(tf.constant(1.0), v)], [(tf.constant(3.0), v)]]
   [(mean, _)] = towers.average_gradients(gradients)
-  assert mean.device == '/device:CPU:0'
+  assert mean.device == CPU
 
 
 def staged_numbers(devices, steps, **session_options):
