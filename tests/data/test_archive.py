@@ -123,8 +123,11 @@ def test_the_unpickler_admits_what_builds_arrays_and_nothing_else(tmp_path, plac
 
 
 def test_what_is_no_batch_is_refused(cifar100, tmp_path):
-  (tmp_path / 'list').write_bytes(pickle.dumps([]))
-  for path in (tmp_path / 'list', f'{cifar100.batches}/train'):
+  contents = [[], *({b'data': [b''] * 2, b'labels': [1] * count} for count in (1, 3))]
+  paths = [tmp_path / str(number) for number in range(len(contents))]
+  for path, content in zip(paths, contents, strict=True):
+    path.write_bytes(pickle.dumps(content))
+  for path in (*paths, f'{cifar100.batches}/train'):
     with pytest.raises(InputError, match='is no batch of cifar10'):
       list(read_batches([str(path)]))
 
@@ -184,9 +187,6 @@ class Server(http.server.BaseHTTPRequestHandler):
     drops = self.server.drops > 0
     self.server.drops -= 1
     self.wfile.write(CONTENT[start : start + 100_000] if drops else CONTENT[start:])
-
-  def log_message(self, *arguments):
-    pass
 
 
 @pytest.fixture

@@ -261,11 +261,11 @@ def read_batches(
   for path in input_files:
     content = _unpickled(path)
     try:
-      images, numbers = content[b'data'], content[labels.key]
-    except (KeyError, TypeError):
+      examples = [*zip(content[b'data'], content[labels.key], strict=True)]
+    except (KeyError, TypeError, ValueError):
       raise InputError(f'{path} is no batch of {labels.name}; fetch that') from None
-    first, end = (len(images) * fifth // 5 for fifth in fifths)
-    yield from zip(images[first:end], numbers[first:end])
+    first, end = (len(examples) * fifth // 5 for fifth in fifths)
+    yield from examples[first:end]
 
 
 def _unpickled(path: str) -> Any:
