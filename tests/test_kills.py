@@ -9,18 +9,20 @@ import glob
 import hashlib
 import json
 import os
+import pathlib
 import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
+import checkout
 import pytest
 import tensorflow as tf
 from checkout import ROOT
+from outcome import followed, succeeded
 
 STEPS, SAVE_EVERY = 120, 20
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
@@ -39,56 +41,46 @@ KINDS = {
   'async': [*CLUSTER, '--', *DATA, *JOB, *TRAIN],
   'sync': [*CLUSTER, '--sync', '--', *DATA, *JOB, *TRAIN],
 }
+CLUSTERS = ('async', 'sync')
+SLOW, LONG = [pytest.mark.slow], [pytest.mark.cluster, pytest.mark.long]
 
 
-def run(words, folder, strike=None):
-  """Runs a command; `strike(process, said)` may end something -> code, result, what it said."""
+def environment(folder):
   os.makedirs(f'{folder}/temporary', exist_ok=True)
-  where = {**os.environ, 'TMPDIR': f'{folder}/temporary', 'PYTHONPATH': ROOT}
-  with tempfile.TemporaryFile('w+') as said:
-    streams = {'stdout': subprocess.PIPE, 'stderr': said, 'text': True, 'cwd': folder}
-    command = [sys.executable, *map(str, words)]
-    with subprocess.Popen(command, env=where, **streams) as process:
-      try:
-        if strike:
-          strike(process, said)
-        output, _ = process.communicate(timeout=600)
-      finally:
-        process.terminate()
-    said.seek(0)
-    result = json.loads(output.splitlines()[-1]) if process.returncode == 0 else {}
-    return process.returncode, result, said.read()
+  return {**os.environ, 'TMPDIR': f'{folder}/temporary', 'PYTHONPATH': ROOT}
 
 
-def succeeded(ran):
-  code, result, said = ran
-  assert code == 0 and 'Traceback' not in said, said
-  return result, said
+def finished(words, folder):
+  """Runs a command to its end -> its result, what it said."""
+  ran = checkout.python(*words, cwd=folder, env=environment(folder), timeout=600)
+  assert 'Traceback' not in ran.stderr, ran.stderr
+  return succeeded(ran), ran.stderr
 
 
-def after(seconds, chosen):
-  """Kills the process itself, or one of the tasks that it says it has started."""
-
-  def strike(process, said):
-    with contextlib.suppress(subprocess.TimeoutExpired):
-      process.wait(seconds)
-    said.seek(0)
-    tasks = re.findall(r'\w+ \d+ \| started as process (\d+)', said.read())
-    said.seek(0, os.SEEK_END)
-    if process.poll() is None:
-      with contextlib.suppress(ProcessLookupError):
-        os.kill(int(chosen.choice(tasks)) if tasks else process.pid, signal.SIGKILL)
-
-  return strike
+def killed(words, folder, seconds, chosen):
+  """Kills a command, or one of the tasks that it says it has started -> code, what it said."""
+  command, log = [sys.executable, *map(str, words)], f'{folder}/log'
+  with open(log, 'w', encoding='utf-8') as said:
+    streams = {'stdout': subprocess.DEVNULL, 'stderr': said, 'cwd': folder}
+    process = subprocess.Popen(command, env=environment(folder), **streams)
+    with followed(process, subprocess.Popen.terminate):
+      with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+      tasks = re.findall(r'\w+ \d+ \| started as process (\d+)', pathlib.Path(log).read_text())
+      if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+          os.kill(int(chosen.choice(tasks)) if tasks else process.pid, signal.SIGKILL)
+      code = process.wait(600)
+  return code, pathlib.Path(log).read_text()
 
 
 def kill_once(kind, folder, seconds, chosen, expected):
   """Kills after so many seconds, runs again and checks; returns whether it was not over by then."""
-  code, _, before = run(KINDS[kind], folder, after(seconds, chosen))
-  is_cluster = kind in ('async', 'sync')
+  code, before = killed(KINDS[kind], folder, seconds, chosen)
+  is_cluster = kind in CLUSTERS
   if code == 0 or (is_cluster and code == -9):  # Before its tasks, whose chief still saves.
     return False
-  result, again = succeeded(run(KINDS[kind], folder))
+  result, again = finished(KINDS[kind], folder)
   if kind == 'convert':
     assert digests(f'{folder}/data') == expected
     return True
@@ -156,13 +148,7 @@ def check_job(job):
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-  'kind',
-  [
-    pytest.param('convert', marks=pytest.mark.slow),
-    pytest.param('train', marks=pytest.mark.slow),
-    pytest.param('async', marks=[pytest.mark.cluster, pytest.mark.long]),
-    pytest.param('sync', marks=[pytest.mark.cluster, pytest.mark.long]),
-  ],
+  'kind', [pytest.param(kind, marks=LONG if kind in CLUSTERS else SLOW) for kind in KINDS]
 )
 def test_a_rerun_after_a_kill_keeps_all_promises(tmp_path, kind):
   """It succeeds, loses no saved step, and leaves nothing half written."""
@@ -170,10 +156,10 @@ def test_a_rerun_after_a_kill_keeps_all_promises(tmp_path, kind):
   prepared, whole = tmp_path / 'prepared', tmp_path / 'whole'
   prepared.mkdir()
   if kind != 'convert':
-    succeeded(run(GENERATE, prepared))
+    finished(GENERATE, prepared)
   shutil.copytree(prepared, whole)
   since = time.monotonic()
-  expected = succeeded(run(KINDS[kind], whole))
+  expected = finished(KINDS[kind], whole)
   life = time.monotonic() - since
   expected = digests(f'{whole}/data') if kind == 'convert' else expected
   for number in range(10):

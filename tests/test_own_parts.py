@@ -47,9 +47,8 @@ def test_a_function_trains_resumes_and_serves(run_here, data_dir, tmp_path):
   assert np.abs(reader.get_tensor('network/mean')).max() > 0
   assert reader.get_tensor('network/weights/ExponentialMovingAverage').shape == (4, 10)
   succeeded(run_here(*flags(data_dir, job, '--train-steps', 6, '--ema-decay', 0.9)))
-  evaluate = ['--data-dir', data_dir, '--job-dir', job, '--mode', 'evaluate']
-  more = ['--use-ema', '--callback', 'outside_parts:Heard']
-  result = run_here(*evaluate, *more)
+  evaluate = ['--mode', 'evaluate', '--use-ema', '--callback', 'outside_parts:Heard']
+  result = run_here('--data-dir', data_dir, '--job-dir', job, *evaluate)
   assert succeeded(result)['global_step'] == 6
   assert result.stdout.startswith('HEARD eval 6')
   exported = succeeded(run_here('--job-dir', job, '--mode', 'export'))
@@ -88,8 +87,7 @@ def test_weight_decay_is_of_all_that_is_trained(run_here, data_dir, tmp_path):
 
 
 def test_a_family_has_options(run_here, data_dir, tmp_path):
-  job = tmp_path / 'job'
-  place = 'outside_parts:Outside'
+  job, place = tmp_path / 'job', 'outside_parts:Outside'
   result = run_here(*flags(data_dir, job, '--outside-width', 8, network=place))
   succeeded(result)
   assert 'training Outside-8 on' in result.stderr
@@ -98,15 +96,10 @@ def test_a_family_has_options(run_here, data_dir, tmp_path):
   assert 'training Outside-8' in run_here(*flags(data_dir, job, network=place)).stderr  # Fixed.
   said = refused(run_here(*flags(data_dir, job, '--outside-widht', 8, network=place)))
   assert 'unrecognized arguments: --outside-widht 8' in said
-
-
-def test_an_option_may_have_the_name_of_another_family_s(run_here):
-  """Of the other families it stands alone: help shows only its own."""
-  place = 'outside_parts:SharedOption'
-  shown = run_here('--network', place, '--help').stdout
-  assert f'--network {place}: a family outside of the program' in shown
-  assert '--widths' in shown
-  assert '--vgg-layers' not in shown
+  # Of the other families an option may have the name: help shows only its own.
+  shown = run_here('--network', 'outside_parts:SharedOption', '--help').stdout
+  assert '--network outside_parts:SharedOption: a family outside of the program' in shown
+  assert ('--widths' in shown, '--vgg-layers' in shown) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -178,16 +171,14 @@ def test_a_counter_is_written_averaged_and_begun_anew(run_here, data_dir, tmp_pa
   where = ['--job-dir', job, '--data-dir', data_dir, '--out', out]
   succeeded(run_here('average', f'{job}/model.ckpt-2', job, *where, command=checkpoint))
   assert tf.train.load_checkpoint(str(out)).get_tensor('network/seen') == 3 + 16
-  more = ['--warm-start-from', job, '--mode', 'train']
-  on = tmp_path / 'on'
+  on, more = tmp_path / 'on', ['--warm-start-from', job, '--mode', 'train']
   succeeded(run_here(*flags(data_dir, on, *more, network='outside_parts:counts')))
   assert tf.train.load_checkpoint(str(on)).get_tensor('network/seen') == 4
 
 
 def test_variables_of_values_are_float32(run_here, data_dir, tmp_path):
-  values = {'network': 'outside_parts:of_values'}
-  rate = ['--learning-rate', 1e-30, '--num-cpu-towers', 2]
-  succeeded(run_here(*flags(data_dir, tmp_path / 'a', *rate, **values)))
+  more = ['--learning-rate', 1e-30, '--num-cpu-towers', 2]
+  succeeded(run_here(*flags(data_dir, tmp_path / 'a', *more, network='outside_parts:of_values')))
   reader = tf.train.load_checkpoint(str(tmp_path / 'a'))
   found = {name: reader.get_tensor(f'network/{name}') for name in ('scale', 'shift', 'seven')}
   assert [value.dtype for value in found.values()] == [np.float32, np.float32, np.int32]

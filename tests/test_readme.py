@@ -3,7 +3,6 @@
 import functools
 import glob
 import itertools
-import json
 import os
 import re
 import shlex
@@ -16,12 +15,12 @@ import pytest
 import structure
 import tensorflow as tf
 from checkout import ROOT
+from outcome import succeeded
 
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import schedules
 
-MOST_LINES, LONGEST_LINE = 130, 120  # Of the README.
 # What users write, what the old program had, and what is at an earlier commit.
 ELSEWHERE = """
 my_source.py my_network.py program.py cifar10.py cifar10_model.py cifar10_utils.py lines.py
@@ -90,13 +89,6 @@ def start(words, cwd):
   return subprocess.Popen([sys.executable, *command[1:]], env=environment, **settings)
 
 
-def check_ended(process, words):
-  """Waits for a command's end, and looks at its result."""
-  output, log = process.communicate(timeout=180)
-  assert process.returncode == 0, (words, log)
-  json.loads(output.splitlines()[-1])
-
-
 def make(*arguments):
   """What `make` would run: `make demo` itself is CI's."""
   command = ['make', '-n', f'PYTHON={sys.executable}', *arguments]  # It need not look for one.
@@ -110,17 +102,15 @@ def test_make_targets_exist():
   assert {'demo', 'test', 'install', 'lint', 'test-all'} <= {target for target, *_ in targets}
   for target in targets:
     make(*target)
-
-
-def test_install_adds_the_cuda_libraries_only_when_asked():
+  # The CUDA libraries are installed only when asked for.
   assert "'tensorflow[and-cuda]'" in make('install', 'VENV=.none', 'GPU=1')
   assert 'cuda' not in make('install', 'VENV=.none', 'GPU=')
 
 
 def test_the_readme_is_short():
   lines = checkout.read('README.md').splitlines()
-  assert len(lines) <= MOST_LINES
-  assert [line for line in lines if len(line) > LONGEST_LINE] == []
+  assert len(lines) <= 130
+  assert [line for line in lines if len(line) > 120] == []
 
 
 def test_links_lead_somewhere():
@@ -244,8 +234,9 @@ def test_every_command_runs(pages, at_least, tmp_path):
       if 'python' in words:
         running.append(start(free_ports(words), tmp_path))
         while running and words[-1] != '&':
-          check_ended(running[-1], words)
-          running.pop()
+          output, log = running[-1].communicate(timeout=180)
+          code = running.pop().returncode
+          succeeded(subprocess.CompletedProcess(words, code, output, log))
           ran += 1
       else:
         assert words[0] in ('make', 'tensorboard') or words == ['.', '.venv/bin/activate'], words

@@ -2,6 +2,7 @@
 
 import glob
 import os
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,11 +25,8 @@ def fill(folder, **counts):
 
 def splits(folder, **keywords):
   """Each split's examples in order: an image's number, its label."""
-  source = image_folder(folder, **keywords)
-  opened = source.open()
-  return {
-    split: [(image[0], label) for image, label in read] for split, read in opened.splits.items()
-  }
+  read = image_folder(folder, **keywords).open().splits
+  return {split: [(image[0], label) for image, label in read[split]] for split in read}
 
 
 def classes(folder):
@@ -59,20 +57,10 @@ def test_each_class_is_divided_by_itself(tmp_path):
 
 def test_an_image_that_the_storage_does_not_give_is_not_left_out(tmp_path, monkeypatch):
   source = image_folder(fill(tmp_path, cat=10, dog=10))
-
-  def fail(path):
-    raise StorageError(f'image {path} cannot be read (Stale file handle)')
-
-  monkeypatch.setattr(image_files, 'read_image', fail)
+  stale = StorageError('image a.png cannot be read (Stale file handle)')
+  monkeypatch.setattr(image_files, 'read_image', mock.Mock(side_effect=stale))
   with pytest.raises(StorageError, match='Stale file handle'):
     source.open()
-
-
-def test_a_class_may_be_too_small(tmp_path):
-  fill(tmp_path, cat=2, dog=5)
-  (tmp_path / 'cat' / 'bad.png').touch()  # No image.
-  with pytest.raises(InputError, match='class cat has too few images for train'):
-    classes(tmp_path)
 
 
 def test_a_seed_fixes_division_and_order_and_the_file_systems_order_does_not(tmp_path, monkeypatch):
@@ -136,12 +124,15 @@ def test_refuses_in_one_line_what_has_no_classes(tmp_path, divided):
     with pytest.raises(InputError, match=message) as refusal:
       image_folder(str(tmp_path / folder))
     assert str(refusal.value).isprintable()
-  (divided / 'eval' / 'dog').rename(divided / 'eval' / 'Dog')
-  with pytest.raises(InputError, match='must have the folders train and eval'):
-    image_folder(str(divided))
-  (divided / 'eval').rename(tmp_path / 'elsewhere')
-  with pytest.raises(InputError, match='must have the folders train and eval'):
-    image_folder(str(divided))
+  eval_folder = divided / 'eval'
+  for path, moved in [(eval_folder / 'dog', eval_folder / 'Dog'), (eval_folder, tmp_path / 'gone')]:
+    path.rename(moved)
+    with pytest.raises(InputError, match='must have the folders train and eval'):
+      image_folder(str(divided))
+  fill(tmp_path / 'small', cat=2, dog=5)
+  (tmp_path / 'small' / 'cat' / 'bad.png').touch()  # No image, which only reading it shows.
+  with pytest.raises(InputError, match='class cat has too few images for train'):
+    classes(tmp_path / 'small')
 
 
 def test_other_files_make_another_identity(tmp_path):

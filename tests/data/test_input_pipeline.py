@@ -43,10 +43,8 @@ def numbers_of(batches, count):
 
 def test_names_its_files_and_counts_their_examples(numbered):
   data_set = input_pipeline.Cifar10DataSet(numbered, 'train+validation')
-  assert data_set.get_filenames() == [
-    f'{numbered}/train.tfrecords',
-    f'{numbered}/validation.tfrecords',
-  ]
+  names = [f'{numbered}/{split}.tfrecords' for split in ('train', 'validation')]
+  assert data_set.get_filenames() == names
   assert data_set.num_examples_per_epoch() == NUM_TRAIN + 5
 
 
@@ -108,9 +106,8 @@ def test_alternating_flips_show_each_image_both_ways_in_any_two_epochs(tmp_path)
   planes = np.zeros([count, 3, 32, 32], np.uint8)
   planes[:, :, :, :16] = np.arange(count)[:, None, None, None]
   planes[:, :, :, 16:] = 100 + np.arange(count)[:, None, None, None]
-  records.write_records(
-    manifest.record_path(str(tmp_path), 'train'), planes.reshape(count, -1), np.arange(count) % 10
-  )
+  path = manifest.record_path(str(tmp_path), 'train')
+  records.write_records(path, planes.reshape(count, -1), np.arange(count) % 10)
   augmentation = Augmentation(0, 'reflect', 'alternating')
   data_set = input_pipeline.Cifar10DataSet(str(tmp_path), 'train', augmentation=augmentation)
 
@@ -151,10 +148,8 @@ def test_example_i_belongs_to_tower_i_mod_n(numbered):
 def test_by_default_only_a_training_split_is_shuffled_and_augmented(numbered):
   # Validation's images are 100 to 104, all bytes of an image alike: one pass, as they lie there.
   validation = take(input_pipeline.input_fn(numbered, 'validation', 1, 3), 3)
-  assert [images[:, 0, 0, 0].tolist() for [images], _ in validation] == [
-    [100, 101, 102],
-    [103, 104],
-  ]
+  numbers = [images[:, 0, 0, 0].tolist() for [images], _ in validation]
+  assert numbers == [[100, 101, 102], [103, 104]]
   for [images], _ in validation:
     assert (images == images[:, :1, :1, :1]).all()
   # The training split is endless, and crops of its images show the padding's zeros.

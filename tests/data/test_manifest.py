@@ -14,6 +14,7 @@ from cifar10.data.manifest import CIFAR10, DatasetInfo
 SHAPES = DatasetInfo('shapes', ('circle', 'square'), (0.5, 0.25, 0.125), (0.5, 0.25, 0.3))
 ENTRY = {'examples': 1, 'bytes': 2, 'file': 'f', 'sha256': 's'}
 SPLITS = {split: ENTRY for split in manifest.SUBSETS}
+HALF_A_BYTE = {**SPLITS, 'eval': {**ENTRY, 'bytes': 1.5}}
 
 
 def described(tmp_path, content):
@@ -49,10 +50,7 @@ def test_reads_what_it_writes_and_a_name_and_classes_are_enough(tmp_path):
     ({'name': None}, 'has name None: it must be text in one line'),
     ({'format': 3}, 'has format 3 and this program reads 1 to 2'),
     ({'format': '2'}, "has format '2'"),
-    (
-      {'subsets': {**SPLITS, 'eval': {**ENTRY, 'bytes': 1.5}}},
-      r'is no manifest .*restore it, or correct',
-    ),
+    ({'subsets': HALF_A_BYTE}, r'is no manifest .*restore it, or correct'),
   ],
 )
 def test_refuses_in_one_line_what_cannot_be(tmp_path, wrong, message):
@@ -65,7 +63,6 @@ def test_refuses_in_one_line_what_cannot_be(tmp_path, wrong, message):
 def test_refuses_what_is_no_object(tmp_path):
   with pytest.raises(InputError, match=r"config\.json is no JSON object but \['x'\]"):
     DatasetInfo.from_json(['x'], 'config.json')
-
   for content in ('{', '[]'):
     (tmp_path / manifest.MANIFEST_NAME).write_text(content)
     with pytest.raises(InputError, match=r'cifar10\.json is no manifest .*restore it, or run: '):

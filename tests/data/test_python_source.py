@@ -35,6 +35,7 @@ def read(chunks):
 )
 def test_each_iteration_is_an_epoch_in_the_functions_order(name):
   """A Flow holds that it is reset once, and read by one at a time."""
+  assert source(name, 50).num_examples_per_epoch() == 50
   found = source(name, 96)
   assert found.num_examples_per_epoch() == 96
   for _ in range(2):
@@ -45,11 +46,6 @@ def test_chunks_are_of_512_and_batches_stay_whole():
   """11 x 96 = 1,056; after batches of 40, 40 and 16, which are 480, comes one more of 40."""
   assert read(source('long_flow').chunks())[1] == [512, 512, 32]
   assert read(itertools.islice(source('batches').chunks(most=41), 2))[1] == [80, 16]
-
-
-def test_the_length_of_an_epoch():
-  for name, said, count in [('OldFlow', None, 96), ('Flow', 50, 50), ('ones', 0, 0)]:
-    assert source(name, said).num_examples_per_epoch() == count
 
 
 @pytest.mark.parametrize(
@@ -84,6 +80,7 @@ def test_objects_that_a_python_call_was_given():
   """A function of a module by its place, by which config.json names it; others as they stand."""
   assert type(user_code.given(given_sources.Flow)) is str
   assert user_code.given(given_sources.Flow) == 'given_sources:Flow'
+  assert source('OldFlow').num_examples_per_epoch() == 96
   for made in (given_sources.Flow(), given_sources.listed(), lambda: [*given_sources.ones()]):
     name = user_code.given(made)
     found = PythonSource('--source', name, 10)
@@ -134,14 +131,11 @@ def test_batches_are_shuffled_epochs():
     assert read(drawn('ones', 12, first=first))[0] == found[96:]
 
 
-def test_a_worker_reads_its_shard_or_everything():
+@pytest.mark.timeout(60)
+def test_a_worker_reads_its_shard_or_everything_and_says_if_it_is_empty():
   assert set(read(drawn('shards', 12, worker=1, num_workers=3))[0]) == set(range(1, 96, 3))
   assert set(read(drawn('ones', 18, worker=1, num_workers=3))[0]) == set(range(96))
-
-
-@pytest.mark.timeout(60)
-def test_a_worker_whose_shard_is_empty_says_so():
-  """It would look for an example in one epoch after the other, and the others would wait for it."""
+  # It would look for an example epoch after epoch, and the others would wait for it.
   with pytest.raises(SourceError, match='only_in_shard_0, shard 1 of 2 yields no examples'):
     drawn('only_in_shard_0', 1, worker=1, num_workers=2)
 
@@ -191,6 +185,7 @@ def test_alternating_flips():
 def test_an_evaluation_reads_it_once():
   """Its 11 x 96 = 1,056 examples come in batches of 100; 56 are left."""
   found = source('long_flow', 0)
+  assert source('ones', 0).num_examples_per_epoch() == 0  # Which need not be known.
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     batch = tf.compat.v1.data.make_one_shot_iterator(found.one_pass(100)).get_next()
     batches = [session.run(batch) for _ in range(11)]
