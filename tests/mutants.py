@@ -84,7 +84,7 @@ def noticed_by(root, module):
   first = [name for name in FIRST if name in names]
   rest = [name for name in names if name not in first and name.startswith('test_')]
   tests = [*named, *(f'tests/{name}' for name in [*first, *rest])]
-  command = [sys.executable, '-m', 'pytest', '--maxfail=1', '-q', '-m', QUICK, '-n2', '--dist=load']
+  command = [sys.executable, '-m', 'pytest', '-x', '-rfE', '-m', QUICK, '-n2', '--dist=load']
   with subprocess.Popen(
     [*command, *tests], cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True
   ) as process:
