@@ -261,10 +261,9 @@ def _call(
 def _plan(mode: str, options: Mapping[str, Any], images: Sequence[str] = ()) -> Plan:
   """Checks these options as the command would be given them; raises InputError."""
   given = dict(options)
-  if given['job_dir'] in PRETRAINED and not (
-    mode.startswith('train') or files.exists(given['job_dir'])
-  ):
-    given['pretrained'] = given.pop('job_dir')
+  named = str(given['job_dir'])
+  if named in PRETRAINED and not (mode.startswith('train') or files.exists(named)):
+    given['pretrained'] = str(given.pop('job_dir'))
   objects = {
     name: user_code.given(given[name])
     for name in ('network', 'source', 'validation_source')

@@ -4,6 +4,7 @@ import itertools
 import time
 
 import numpy as np
+import tensorflow as tf
 
 COUNT = 96  # Examples.
 LABELS = np.arange(COUNT) % 10
@@ -112,9 +113,10 @@ _times = itertools.count()
 
 
 def shuffled():
-  """The examples in another order each time."""
+  """The examples in another order each time, which it reads eagerly."""
   examples = listed()
-  for each in np.random.default_rng(next(_times)).permutation(COUNT):
+  order = np.random.default_rng(next(_times)).permutation(COUNT)
+  for each in tf.data.Dataset.from_tensor_slices(order).as_numpy_iterator():
     yield examples[each]
 
 

@@ -20,9 +20,9 @@ import checkout
 PAGE = 'docs/architecture.md'
 # Limits of version 2. A count may fall below its limit, and the limit is lowered with it.
 LIMITS = {
-  'program, lines': 13_613,
-  'program, files': 91,
-  'tests, lines': 17_307,
+  'program, lines': 13_000,
+  'program, files': 90,
+  'tests, lines': 16_000,
   'docs, lines': 2_000,
   'docs, pages': 12,
   'benchmarks, lines': 3_200,
@@ -30,7 +30,7 @@ LIMITS = {
   'flags': 75,
   'functions of over 50 lines': 0,
   'modules in circles of imports': 0,
-  'lines with Any': 168,
+  'lines with Any': 164,
   'lines with type: ignore': 0,
 }
 # The packages that an installation may lack: each is imported within one function.

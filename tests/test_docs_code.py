@@ -1,4 +1,4 @@
-"""The code in docs/ runs: the blocks of python.md, in order, and the two examples to copy from."""
+"""The code in docs/ runs: the blocks of python.md, in order, and two of exports.md to copy from."""
 
 import os
 import re
@@ -18,14 +18,20 @@ from cifar10.options.hparams import from_values
 pytestmark = pytest.mark.slow
 
 
+def block(name):
+  """The code of exports.md that a user copies to a file of this name."""
+  [code] = re.findall(f'```python\\n# {name}(.*?)```', checkout.read('docs/exports.md'), re.S)
+  return f'#{code}'
+
+
 def test_every_block_of_the_python_page_runs(data_dir, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, 'path', [*sys.path, str(tmp_path)])
   (tmp_path / 'data').symlink_to(data_dir)
   (tmp_path / 'docs').symlink_to(os.path.join(checkout.ROOT, 'docs'))
   names = {}
-  for block in re.findall(r'```python\n(.*?)```', checkout.read('docs/python.md'), re.S):
-    fewer = re.sub(r'train_steps=\d+', 'train_steps=4, train_batch_size=16', block)
+  for each in re.findall(r'```python\n(.*?)```', checkout.read('docs/python.md'), re.S):
+    fewer = re.sub(r'train_steps=\d+', 'train_steps=4, train_batch_size=16', each)
     code = re.sub(r'eval_every_steps=\d+', 'eval_every_steps=1', fewer)
     if file := re.match(r'# (\w+\.py)\n', code):
       (tmp_path / file[1]).write_text(code)
@@ -43,7 +49,7 @@ def test_transfer_to_one_trunk_with_two_heads_and_the_whole(data_dir, tmp_path):
   checkpoint, (probabilities, features) = save(hparams)
   made = freeze_graph.freeze(hparams, CIFAR10, checkpoint)
   keras_file.write(str(tmp_path / '1.keras'), made, {})
-  script = checkout.read('docs/transfer_eager.py').replace('batch(64)', 'batch(16)')
+  script = block('transfer.py').replace('batch(64)', 'batch(16)')
   # In a folder where nothing of the project is.
   ran = checkout.python('-c', script, tmp_path, data_dir, 'transfer', cwd=tmp_path)
   accuracy = succeeded(ran)['accuracy']
@@ -71,9 +77,7 @@ def test_what_litert_says_is_what_an_evaluation_says(run_here, data_dir, tmp_pat
   accuracy = succeeded(trained)['accuracy']
   folder = succeeded(exported)['saved_model']
   environment = {**os.environ, 'PYTHONPATH': checkout.ROOT}
-  [script] = re.findall(
-    r'```python\n# to_litert.py\n(.*?)```', checkout.read('docs/exports.md'), re.S
-  )
+  script = block('to_litert.py')
   result = checkout.python('-c', script, folder, data_dir, env=environment)
   whole, small, agreement = succeeded(result).values()
   assert whole['accuracy'] == pytest.approx(accuracy, abs=1.5 / 70)  # One image of 70, rounded.

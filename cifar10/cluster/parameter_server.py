@@ -11,6 +11,7 @@ word when it is done; the server ends when the workers have left, too. The queue
 memory, so no disk has to be shared.
 """
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -143,18 +144,23 @@ def chief_is_done(cluster: Cluster, monitor: SignalMonitor) -> bool:
   Returns:
     Whether it has; not where it has ended without, or `monitor` tells this process to stop.
   """
-  [chief] = cluster.addresses['chief']
+  [chief], server = cluster.addresses['chief'], cluster.addresses['ps'][0]
   config = session_config(device_filters=['/job:ps/task:0'])
+  config.operation_timeout_in_ms, target = 5000, f'grpc://{server}'
   with tf.Graph().as_default():
     size = _done_queue(0).size()
-    with tf.compat.v1.Session(f'grpc://{cluster.addresses["ps"][0]}', config=config) as session:
-      while not monitor.stopping:
-        has_ended = knock(chief) == ENDED  # Before the look: it may say so and end between the two.
-        if session.run(size):
+    while not monitor.stopping:
+      has_ended = knock(chief) == ENDED  # Before the look: it may say so and end between the two.
+      # A server may have ended this moment, or have been started again.
+      with (
+        contextlib.suppress(tf.errors.OpError),
+        tf.compat.v1.Session(target, config=config) as each,
+      ):
+        if reachable(server) and each.run(size):
           return True
-        if has_ended:  # Of a cut cable the monitor hears.
-          return False
-        time.sleep(_LOOK_SECONDS)
+      if has_ended:  # Of a cut cable the monitor hears.
+        return False
+      time.sleep(_LOOK_SECONDS)
   return False
 
 

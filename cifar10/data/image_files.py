@@ -3,6 +3,7 @@
 import io
 import itertools
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -31,13 +32,16 @@ def read_image(path: str) -> np.ndarray:
     InputError: the file does not exist, is no image, or is too large.
     StorageError: it cannot be read.
   """
-  if not os.path.isfile(path):  # A folder, or a pipe, which would block.
-    raise InputError(f'image {path} is no file, or does not exist')
   try:
-    if os.path.getsize(path) > _LARGEST_BYTES:
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):  # A folder, or a pipe, which would block.
+      raise InputError(f'image {path} is no file')
+    if status.st_size > _LARGEST_BYTES:
       raise InputError(f'image {path} has over {_LARGEST_BYTES:,} bytes; make it smaller')
     with open(path, 'rb') as file:
       content = file.read()
+  except (FileNotFoundError, NotADirectoryError):
+    raise InputError(f'image {path} does not exist') from None
   except OSError as error:
     raise StorageError(f'image {path} cannot be read ({error.strerror}); mend that') from None
   with context.eager_mode():  # Which a user's network or notebook may have switched off.

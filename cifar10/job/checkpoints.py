@@ -136,8 +136,8 @@ def find(job_dir: str, named: str | None) -> str:
   else:
     found = survey(job_dir)
   if found.damaged:
-    remedy = 'name another'
-    if newest := survey(job_dir).newest:
+    remedy = 'name another by --checkpoint'
+    if newest := survey(job_dir).newest if path else found.newest:
       remedy += f': the newest whole checkpoint is {newest}; or train on, which starts there'
     raise InputError(f'damaged: {found.described()}; {remedy}')
   if not found.newest:

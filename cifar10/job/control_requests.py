@@ -90,9 +90,10 @@ def read_rates(job_dir: str) -> dict[str, Any]:
   """Returns the learning rates set in a job, by name; logs them. Raises InputError for damage."""
   rates = (job_config.read_config(job_dir) or {}).get(CONTROL, {})
   try:
-    set_rates = dict(parse(f'{name}={value}') for name, value in rates.items())
+    parsed = [parse(f'{name}={value}') for name, value in rates.items()]
   except (AttributeError, InputError) as error:
     raise job_config.damaged(job_dir, f'control: {error}') from None
+  set_rates = {name: value for name, value in parsed if value is not None}
   for name, value in set_rates.items():
     as_set = '%s is %s, as control set it; `%s=%s` goes back to the options'
     log.info(as_set, name, value, name, SCHEDULE)

@@ -133,7 +133,9 @@ class FastNetFamily(Family):
     'half of each batch, which both train on; none: all is trained on',
     Check(lambda widths: not widths or _are_widths(widths), f'{_WIDTHS.remedy}, or none'),
   )
-  convs_per_group: int = _of_shape(2, 'convolutions a group; 3 have a shortcut', between(1, 100))
+  convs_per_group: int = _of_shape(
+    2, 'convolutions a group; from 3 on with a shortcut', between(1, 100)
+  )
   first_bias_steps: int = option(0, 'steps that train the whitening bias; 0: all', at_least(0))
 
   def describe(self) -> str:

@@ -119,7 +119,8 @@ class Evaluator:
     """Evaluates a checkpoint in the split's graph, calls callbacks, and returns the metrics."""
     run = self._run
     run.role.monitor.check()  # After SIGTERM there is no time to evaluate the last checkpoint.
-    kept, examples, size = self._kept(split), self.examples(split), run.hparams.eval_batch_size
+    # First, outside of the graph: a source may need eager mode.
+    examples, size, kept = self.examples(split), run.hparams.eval_batch_size, self._kept(split)
     count = examples.num_examples_per_epoch()
     is_hidden = not (count and progress.shows_bars())
     bar = logs.images_bar(count, f'evaluating {split}', disable=is_hidden)

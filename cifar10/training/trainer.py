@@ -150,14 +150,16 @@ class JobEstimator(tf_estimator.Estimator):
     A worker's chief may have ended before it saved the last step.
     """
     run, cluster, monitor = self._run, self._run.cluster, self._run.role.monitor
+    # What a worker has read is the step before its own. A job may have been finished before.
+    is_done = run.step + 1 >= run.last_step or run.role.control.state.ends
     # All tasks of an all-reduce end after the same step.
-    is_saved = run.is_chief or cluster.is_reduced or chief_is_done(cluster, monitor)
+    waits = is_done and self.task_hook.steps and not (run.is_chief or cluster.is_reduced)
+    is_saved = not waits or chief_is_done(cluster, monitor)
     monitor.closed = True
     if run.is_chief:  # A finished job made no step; a synchronous chief's last batch no update.
       run.step = checkpoints.latest_step(run.job_dir)
     monitor.check()
-    if not is_saved:
-      saved = checkpoints.latest_step(run.job_dir)
+    if not is_saved and (saved := checkpoints.latest_step(run.job_dir)) < run.last_step:
       raise TaskLostError(
         f'the chief has ended before it saved the last step: --job-dir {run.job_dir} has step '
         f'{saved:,}; start the chief and this task again'
@@ -205,7 +207,8 @@ def claim(run: Run, *, writes: bool = True) -> None:
   run.step = checkpoints.global_step(surveyed.newest) if surveyed.newest else 0
   if options.keep_best:
     checkpoints.read_best(job_dir)
-  role.control.state = ControlState(**control_requests.read_rates(job_dir))
+  rates = control_requests.read_rates(job_dir)
+  role.control.state = ControlState(ends=bool(run.stop_reason), **rates)
   digests = manifest.digests(run.data_dir)
   before, now = job_config.before_and_now(job_dir, hparams, run.data_dir, run.data, digests)
   if not writes:
@@ -269,8 +272,8 @@ def tell_of_error(error: BaseException, run: Run, callbacks: Sequence[Callback])
   elif isinstance(error, TaskLostError):
     reason = 'task_lost', first_line
   if isinstance(error, (Terminated, TaskLostError)) and run.is_chief and run.stop_reason:
-    with contextlib.suppress(OSError):
-      stop_record.write(run.job_dir, run.stop_reason, run.step)
+    with contextlib.suppress(OSError, CommandError):
+      stop_record.write(run.job_dir, run.stop_reason, checkpoints.latest_step(run.job_dir))
   for callback in callbacks:  # None of them can make another end of it.
     try:
       callback.on_train_end(*reason, run.step)

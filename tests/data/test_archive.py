@@ -123,13 +123,15 @@ def test_the_unpickler_admits_what_builds_arrays_and_nothing_else(tmp_path, plac
 
 
 def test_what_is_no_batch_is_refused(cifar100, tmp_path):
-  contents = [[], *({b'data': [b''] * 2, b'labels': [1] * count} for count in (1, 3))]
-  paths = [tmp_path / str(number) for number in range(len(contents))]
-  for path, content in zip(paths, contents, strict=True):
-    path.write_bytes(pickle.dumps(content))
-  for path in (*paths, f'{cifar100.batches}/train'):
+  images = np.zeros([2, IMAGE_BYTES], np.uint8)
+  labels = [[1], [1] * 3, [0, 10], [-1, 0], [0.5, 0], ['a', 'b']]
+  others = [(images.astype(np.float32), [0, 1]), (images[:, 1:], [0, 1]), (b'', [])]
+  contents = [{b'data': images, b'labels': each} for each in labels]
+  contents += [{b'data': data, b'labels': each} for data, each in others]
+  for content in ([], *contents, archive._unpickled(f'{cifar100.batches}/train')):
+    (tmp_path / 'batch').write_bytes(pickle.dumps(content))
     with pytest.raises(InputError, match='is no batch of cifar10'):
-      list(read_batches([str(path)]))
+      list(read_batches([f'{tmp_path}/batch']))
 
 
 def test_reads_what_python_2_wrote(tmp_path):

@@ -115,7 +115,7 @@ def test_refuses_in_one_line_what_has_no_classes(tmp_path, divided):
   for name in ('\x1b[31m', os.fsdecode(b'\xff'), ' '):
     fill(tmp_path / f'named {ord(name[0])}', **{name: 3, 'dog': 3})
   for folder, message in [
-    ('none', 'is no folder'),
+    ('none', 'cannot be listed .No such file'),
     ('one', r"has classes \['cat'\]: it must be 2 to 2000 different names"),
     ('empty', 'dog must hold images'),
     ('other', 'test must hold images, and no folders: only train, validation and eval may hold'),

@@ -28,6 +28,17 @@ def test_the_page_of_the_docs_is_made_from_the_declarations():
   assert checkout.read('docs/flags.md') == flag_page.page() + '\n', 'run make docs'
 
 
+def test_options_need_no_tensorflow():
+  code = (
+    'import sys\n'
+    'from cifar10 import plan\n'
+    'from cifar10.options import flags\n'
+    "flags.parse('')\n"
+    "assert not {'tensorflow', 'model_base'} & set(sys.modules)"
+  )
+  checkout.python('-c', code, '--job-dir', 'j', '--recipe', 'fast94', must_succeed=True)
+
+
 @pytest.mark.parametrize('words', [('--best-by', 'loss'), ('--best-by=loss',)])
 def test_a_flag_that_is_gone_is_refused_with_a_remedy(run_here, words):
   assert gone.FLAGS['--best-by'] in refused(run_here('--job-dir', 'job', *words), at_once=True)

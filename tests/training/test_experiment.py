@@ -11,6 +11,8 @@ from recomputed import variables
 
 import cifar10
 from cifar10.core.errors import InputError
+from cifar10.job import stop_record
+from cifar10.job.stop_record import StopReason
 from cifar10.training import evaluator
 from estimator_again import estimator as tf_estimator
 
@@ -87,6 +89,9 @@ def test_a_loop_of_ones_own_over_the_estimator(data_dir, tmp_path):
   assert len(events(tmp_path / 'job', 'evaluate')) == 1
   made.estimator.train(made.train_spec.input_fn, max_steps=4)  # With callbacks of its own.
   assert len(events(tmp_path / 'job', 'start')) == 2
+  stop_record.write(str(tmp_path / 'job'), StopReason(stop_record.BY_CONTROL, 'stopped'), 4)
+  made.estimator.train(made.train_spec.input_fn, max_steps=6)
+  assert (made.estimator.ended_by, len(events(tmp_path / 'job', 'start'))) == ('control', 2)
 
 
 def test_a_parameter_server_is_refused_by_name(data_dir, tmp_path, monkeypatch):

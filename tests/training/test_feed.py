@@ -100,6 +100,8 @@ def test_a_source_in_place_of_the_validation_split(run_here, data_dir, tmp_path)
   evaluate = ['--mode', 'evaluate', '--subset', 'validation', '--checkpoint', 'best']
   evaluated = json.loads(run_here(*where, *evaluate).stdout)
   assert evaluated['accuracy'] == events(job, 'evaluate')[0]['accuracy']
+  exported = succeeded(run_here('--job-dir', job, '--mode', 'export', '--checkpoint', 'best'))
+  assert exported['checkpoint'] == evaluated['checkpoint']
   table = run_here(job, '--data-dir', data_dir, '--subset', 'validation', '--table', command=report)
   [said] = succeeded(table)['jobs']
   assert said['evaluation']['examples'] == 96

@@ -18,7 +18,7 @@ import generate_cifar10_tfrecords
 from cifar10.core import files
 from cifar10.core.errors import Terminated
 from cifar10.data import manifest
-from cifar10.job import metrics_log, stop_record
+from cifar10.job import metrics_log, stop_record, variable_files
 from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
@@ -169,7 +169,8 @@ def test_a_signal_after_a_stop_does_not_lift_it(tmp_path):
   """As while the last checkpoint is evaluated: the job has ended, whatever the signal says."""
   run = job_run.begin(from_values({}), RunOptions(str(tmp_path), str(tmp_path), num_gpus=0))
   run.stop('stopped by control at step 3', 'control')
-  run.step = 3
+  variable_files.write_checkpoint(f'{tmp_path}/model.ckpt-3', {}, 3)
+  run.step = 4  # Which nobody has saved.
   trainer.tell_of_error(Terminated(), run, [])
   assert stop_record.read(str(tmp_path)) == (run.stop_reason, 3)
 

@@ -26,7 +26,7 @@ import six
 from cifar10.core import files, logs
 from cifar10.core.errors import InputError
 from cifar10.data import manifest
-from cifar10.data.manifest import DEPTH, DatasetInfo
+from cifar10.data.manifest import DEPTH, IMAGE_BYTES, DatasetInfo
 
 Example = tuple[np.ndarray, int]  # An image, uint8 [3072], planes R, G, B, and its label.
 Fifths = tuple[int, int]  # Which part of a batch: from fifth to fifth.
@@ -261,11 +261,15 @@ def read_batches(
   for path in input_files:
     content = _unpickled(path)
     try:
-      examples = [*zip(content[b'data'], content[labels.key], strict=True)]
-    except (KeyError, TypeError, ValueError):
-      raise InputError(f'{path} is no batch of {labels.name}; fetch that') from None
-    first, end = (len(examples) * fifth // 5 for fifth in fifths)
-    yield from examples[first:end]
+      images, numbers = content[b'data'], np.asarray(content[labels.key])
+      is_batch = (images.dtype, images.shape) == (np.uint8, (*numbers.shape, IMAGE_BYTES))
+      is_batch = is_batch and bool(np.isin(numbers, range(labels.num_classes)).all())
+    except (AttributeError, KeyError, TypeError, ValueError):
+      is_batch = False
+    if not is_batch:
+      raise InputError(f'{path} is no batch of {labels.name}; fetch that')
+    first, end = (len(images) * fifth // 5 for fifth in fifths)
+    yield from zip(images[first:end], map(int, numbers[first:end]))
 
 
 def _unpickled(path: str) -> Any:

@@ -1,6 +1,5 @@
 """Reads a folder with a sub-folder of images for each class, and divides it into three splits."""
 
-import glob
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -127,8 +126,6 @@ def _list_splits(folder: str) -> dict[str, Classes]:
   Raises:
     InputError: train or eval is missing, classes differ, or a class is empty or holds folders.
   """
-  if not os.path.isdir(folder):
-    raise InputError(f'--images {folder} is no folder; name one with a folder for each class')
   inside = {os.path.basename(path): path for path in _sub_folders(folder)}
   if not (set(inside) <= set(SUBSETS) and any(map(_sub_folders, inside.values()))):
     return {'train': _list_classes(folder)}  # Where a class may be called `train`.
@@ -159,4 +156,9 @@ def _sub_folders(folder: str) -> list[str]:
 
 def _visible(folder: str) -> list[str]:
   """Returns paths without hidden ones, sorted: the order of a file system is its own."""
-  return sorted(glob.glob(os.path.join(glob.escape(folder), '*')))
+  try:
+    names = sorted(name for name in os.listdir(folder) if not name.startswith('.'))
+  except OSError as error:
+    said = f'--images: {folder} cannot be listed ({error.strerror})'
+    raise InputError(f'{said}; name a folder with one for each class') from None
+  return [os.path.join(folder, name) for name in names]
