@@ -301,6 +301,21 @@ def test_an_asynchronous_chief_that_is_killed_for_good(cluster):
   assert tasks.said('ps 0', f'error: nobody trains: waited 40 s: {chief} cannot be reached')
 
 
+def test_an_asynchronous_chief_says_which_steps_are_lost(cluster):
+  """Its worker has trained on without it."""
+  tasks = cluster(*FOREVER, '--log-every', 0.1)
+  tasks.until_step(10)
+  tasks.kill('chief 0')
+  saved, before = checkpoints.latest_step(tasks.job_dir), len(tasks.log)
+  tasks.until(lambda: len(tasks.said('worker 0', 'images/s', before)) > 3)
+  tasks.start('chief 0')
+  line = r'all go back from step (\S+) to '
+  tasks.until(lambda: len(events(tasks.job_dir, 'start')) > 1)
+  [reached] = tasks.said('chief 0', f'{line}{saved},')
+  lost = events(tasks.job_dir, 'start')[-1]['steps_lost']
+  assert lost == int(reached.replace(',', '')) - saved > 3
+
+
 def test_a_worker_whose_last_steps_nobody_saves_does_not_end_well(cluster):
   """The chief is dead before the worker makes its last step."""
   tasks = cluster('--train-steps', 600, '--save-every-steps', 20, '--log-every', 1)

@@ -64,7 +64,8 @@ class Metrics(Callback):
   def after_create_session(self, session: Session, coord: Coordinator) -> None:
     run, step = self._run, self._run.step
     events = metrics_log.read(run.job_dir)  # Those of lost steps, too.
-    steps_lost = metrics_log.go_back(run.job_dir, step)
+    steps_lost = max(metrics_log.go_back(run.job_dir, step), run.steps_lost)
+    run.steps_lost = 0
     resumed = any(event['event'] == 'start' for event in events)  # The step may be 0 even then.
     if any(event['event'] == 'save' and event['step'] == step for event in events):
       self._saved_at = step  # TensorFlow saves the restored checkpoint again.

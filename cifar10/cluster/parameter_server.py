@@ -14,7 +14,7 @@ memory, so no disk has to be shared.
 import contextlib
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -144,24 +144,42 @@ def chief_is_done(cluster: Cluster, monitor: SignalMonitor) -> bool:
   Returns:
     Whether it has; not where it has ended without, or `monitor` tells this process to stop.
   """
-  [chief], server = cluster.addresses['chief'], cluster.addresses['ps'][0]
-  config = session_config(device_filters=['/job:ps/task:0'])
-  config.operation_timeout_in_ms, target = 5000, f'grpc://{server}'
-  with tf.Graph().as_default():
-    size = _done_queue(0).size()
-    while not monitor.stopping:
-      has_ended = knock(chief) == ENDED  # Before the look: it may say so and end between the two.
-      # A server may have ended this moment, or have been started again.
-      with (
-        contextlib.suppress(tf.errors.OpError),
-        tf.compat.v1.Session(target, config=config) as each,
-      ):
-        if reachable(server) and each.run(size):
-          return True
-      if has_ended:  # Of a cut cable the monitor hears.
-        return False
-      time.sleep(_LOOK_SECONDS)
+  [chief] = cluster.addresses['chief']
+  while not monitor.stopping:
+    has_ended = knock(chief) == ENDED  # Before the look: it may say so and end between the two.
+    if _at_first_server(cluster, lambda: _done_queue(0).size()):
+      return True
+    if has_ended:  # Of a cut cable the monitor hears.
+      return False
+    time.sleep(_LOOK_SECONDS)
   return False
+
+
+def step_there(cluster: Cluster) -> int:
+  """Returns the global step that servers still have while no chief trains; 0: they have none."""
+
+  def step() -> tf.Tensor:
+    handle = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name='global_step')
+    return tf.cond(
+      tf.raw_ops.VarIsInitializedOp(resource=handle),
+      lambda: tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64),
+      lambda: tf.constant(0, tf.int64),
+    )
+
+  return _at_first_server(cluster, step)
+
+
+def _at_first_server(cluster: Cluster, build: Callable[[], tf.Tensor]) -> int:
+  """Returns a number that `build` reads at ps 0; 0 where that cannot be reached."""
+  address = cluster.addresses['ps'][0]
+  config = session_config(device_filters=['/job:ps/task:0'])
+  config.operation_timeout_in_ms = 5000
+  with tf.Graph().as_default() as graph, tf.device('/job:ps/task:0/device:CPU:0'):
+    number = build()
+  session = tf.compat.v1.Session(f'grpc://{address}', graph, config)
+  with contextlib.suppress(tf.errors.OpError), session:  # It may have ended this moment.
+    return int(session.run(number)) if reachable(address) else 0
+  return 0
 
 
 def _done_queue(ps: int) -> tf.queue.FIFOQueue:

@@ -74,6 +74,7 @@ class Run:
   # the weights that the training has when that is called; with --use-ema by their averages.
   predictor: Callable[[], Callable[[np.ndarray], np.ndarray]] = _no_predictor
   step: int = 0  # the last one that was made; the one of a checkpoint that was evaluated
+  steps_lost: int = 0  # those beyond the checkpoint that parameter servers had at the start
   seconds_before: float = 0.0  # trained by earlier processes; `metrics` sets it
   _since: float = dataclasses.field(default_factory=time.monotonic)
 

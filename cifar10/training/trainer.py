@@ -12,7 +12,7 @@ import tensorflow as tf
 from cifar10.callbacks import registry
 from cifar10.callbacks.base import Callback, Meter
 from cifar10.cluster.control import ControlState
-from cifar10.cluster.parameter_server import announce_done, chief_is_done
+from cifar10.cluster.parameter_server import announce_done, chief_is_done, step_there
 from cifar10.cluster.roles import Role
 from cifar10.core import devices, files
 from cifar10.core.errors import CommandError, InputError, StorageError, TaskLostError, Terminated
@@ -90,6 +90,7 @@ class JobEstimator(tf_estimator.Estimator):
       try:
         self._make_up_for_an_evaluation()
         with self._examples.reading(), run.role.connected(self.config.session_config):
+          self._tell_lost_steps()
           super().train(input_fn, [*own_hooks, *(hooks or [])], **more)
         self._check_end()
       except BaseException as error:
@@ -143,6 +144,15 @@ class JobEstimator(tf_estimator.Estimator):
     is_due &= run.evaluates and run.role.evaluates_on_the_way
     if is_due and not metrics_log.has_evaluation(run.job_dir, step, run.split_on_the_way):
       self.evaluator.evaluated(run.split_on_the_way, on_the_way=True)
+
+  def _tell_lost_steps(self) -> None:
+    """The chief's, before it restores: says which steps the servers have and no checkpoint has."""
+    run = self._run
+    if run.is_chief and run.cluster.num_ps and run.step:
+      run.steps_lost = max(step_there(run.cluster) - run.step, 0)
+      if run.steps_lost:
+        reached = f'{run.step + run.steps_lost:,}'
+        log.info('all go back from step %s to %s, the last one saved', reached, f'{run.step:,}')
 
   def _check_end(self) -> None:
     """Notes the step that is saved; raises TaskLostError or Terminated for an end before the last.
