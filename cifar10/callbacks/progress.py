@@ -48,6 +48,8 @@ class Progress(Callback):
       )
 
   def on_step_end(self, step: Step) -> None:
+    if step.step < self._window.step:  # A worker's: the chief has gone back to its checkpoint.
+      self._window = Window(step.step)
     is_due = self._window.seconds >= self._every_seconds
     self._window.add(step)
     if is_due and (means := self._window.means()):

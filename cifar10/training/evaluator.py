@@ -153,7 +153,7 @@ class Evaluator:
     metrics_log.write_scalars(folder, step, known)
     shown = ('accuracy', 'accuracy_top5', 'cross_entropy')
     said = '  '.join(f'{name} {made.result[name]:.4f}' for name in shown)
-    log.info('evaluated at step %s  %s', f'{step:,}', said)
+    log.info('evaluated at step %s on %s  %s', f'{step:,}', split, said)
 
 
 def printed(run: Run, split: str, checkpoint: str, metrics: Metrics) -> dict[str, Any]:

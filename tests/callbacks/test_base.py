@@ -61,7 +61,8 @@ def test_progress_counts_examples_of_all_towers_and_workers(monkeypatch, caplog)
 
   At 10 s step 20 is reached: 20 x 256 / 10 = 512 images/s, and 80 more at 2 a second take 40 s.
   An evaluation of 7 s after step 30 is not training's time: the second line, at step 40, says 512
-  images/s, too, and 30 s left. Losses are the step's numbers: their means are 10.5 and 30.5.
+  images/s, too, and 30 s left. Losses are the step's numbers: their means are 10.5 and 30.5. Then
+  the chief of a cluster goes back to its checkpoint: from step 15 on, 10 s lead to step 35.
   """
   now = {'time': 0.0}
   monkeypatch.setattr(base.time, 'monotonic', lambda: now['time'])
@@ -70,13 +71,14 @@ def test_progress_counts_examples_of_all_towers_and_workers(monkeypatch, caplog)
     options=types.SimpleNamespace(log_every=10), examples_per_step=256, last_step=100
   )
   lines = progress.Progress(run)
-  for step in range(1, 41):
+  for step in (*range(1, 41), *range(15, 36)):
     now['time'] += 0.5
     lines.on_step_end(Step(step, {'loss': step, 'accuracy': 0.5, 'learning_rate': 0.1}))
-    if step == 30:
+    if step == 30 and len(caplog.records) == 1:
       now['time'] += 7
       lines.on_evaluate_end(None)
   assert [record.getMessage() for record in caplog.records] == [
     'step 20 of 100  loss 10.5  accuracy 0.5  learning_rate 0.1  512 images/s  40 s left',
     'step 40 of 100  loss 30.5  accuracy 0.5  learning_rate 0.1  512 images/s  30 s left',
+    'step 35 of 100  loss 25  accuracy 0.5  learning_rate 0.1  512 images/s  32 s left',
   ]

@@ -65,8 +65,8 @@ def test_saves_and_evaluates_as_often_as_asked(job):
   saved = {name for name in os.listdir(folder) if name.endswith('.index')}
   assert saved == {f'model.ckpt-{step}.index' for step in (0, 2, 4, 6, 8)}
   assert not [name for name in os.listdir(folder) if name.endswith(('.meta', '.pbtxt'))]
-  evaluated = re.findall(r'evaluated at step (\d+)', result.stderr)
-  assert evaluated == ['4', '8', '8']  # Validation twice, then the test set.
+  evaluated = re.findall(r'evaluated at step (\d+) on (\w+)', result.stderr)
+  assert evaluated == [('4', 'validation'), ('8', 'validation'), ('8', 'eval')]
   assert os.path.isdir(os.path.join(folder, 'validation'))
   assert os.path.isdir(os.path.join(folder, 'eval'))
 
