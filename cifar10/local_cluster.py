@@ -7,6 +7,7 @@ which are cifar10_main.py's. Each line of their logs starts with the task's name
 standard output is the chief's result, or the evaluator's where there is one.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -39,7 +40,7 @@ def show(name: str, line: str) -> None:
   print(f'{name:>9} | {line}', file=sys.stderr, flush=True)
 
 
-class LocalCluster:
+class LocalCluster(contextlib.AbstractContextManager['LocalCluster']):
   """The processes of a cluster, whose ports are reserved. Leaving the context ends them all.
 
   `addresses` are the tasks', by job; `names` are 'chief 0', 'worker 0' and so on. By name,
@@ -112,8 +113,8 @@ class LocalCluster:
 
   def codes(self) -> dict[str, int]:
     """Returns the exit codes of the tasks that have ended; negative numbers are signals."""
-    codes = {name: process.poll() for name, process in self.processes.items()}
-    return {name: code for name, code in codes.items() if code is not None}
+    running = self.processes.items()
+    return {name: code for name, each in running if (code := each.poll()) is not None}
 
   def wait(self, timeout: float) -> dict[str, int]:
     """Waits up to `timeout` seconds; returns the exit codes of the tasks that have ended."""
@@ -132,9 +133,6 @@ class LocalCluster:
       process.wait()
     for reader in self._readers:
       reader.join(_GRACE_SECONDS)  # A child of a task may keep its streams open.
-
-  def __enter__(self) -> 'LocalCluster':
-    return self
 
   def __exit__(self, *exception: object) -> None:
     """After a signal or an error the tasks can save."""

@@ -63,14 +63,17 @@ class SummedControl(SharedControl):
   """
 
   def __init__(self, sums: Sums, monitor: SignalMonitor, is_chief: bool):
-    super().__init__()
-    self._sums, self._monitor, self._is_chief = sums, monitor, is_chief
+    super().__init__(is_chief=is_chief)
+    self._sums, self._monitor = sums, monitor
 
   def build(self) -> None:
     """As in `SharedControl`; last in the vector is how many processes are to stop."""
     nothing = tf.zeros([len(ControlState._fields) + 1])
     self._fed = tf.compat.v1.placeholder_with_default(nothing, nothing.shape, 'orders')
     [self.values] = self._sums.of([self._fed])
+
+  def tell(self, session: tf.compat.v1.Session) -> None:
+    """The next step does."""
 
   def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
     self._monitor.in_step = True

@@ -33,16 +33,26 @@ class ControlState(NamedTuple):
     return self._replace(**{name: _SCHEDULE if rate is None else float(rate)})
 
 
-class SharedControl(tf.compat.v1.train.SessionRunHook):
-  """A process's access to the state. The chief sets `state`, and its hook writes it.
+def value_or(handle: tf.Tensor, default: np.ndarray) -> tf.Tensor:
+  """Returns the value of a resource variable, or a default of its type until it has one."""
+  return tf.cond(
+    tf.raw_ops.VarIsInitializedOp(resource=handle),
+    lambda: tf.raw_ops.ReadVariableOp(resource=handle, dtype=default.dtype),
+    lambda: tf.constant(default),
+  )
 
-  A worker's session hook, by which it reads the state in every step and obeys it.
+
+class SharedControl(tf.compat.v1.train.SessionRunHook):
+  """A process's access to the state, and the session hook by which it obeys.
+
+  The chief sets `state`, and the hook writes it where that has changed; a worker's reads it in
+  every step.
   """
 
-  def __init__(self, device: str = '/device:CPU:0'):
+  def __init__(self, device: str = '/device:CPU:0', is_chief: bool = True):
     """`device`: the device of the vector."""
     self.state = ControlState()
-    self._device = device
+    self._device, self._is_chief = device, is_chief
 
   def build(self) -> None:
     """Adds the vector, `values`, float32 [3], to the graph of a replica."""
@@ -56,11 +66,7 @@ class SharedControl(tf.compat.v1.train.SessionRunHook):
   def read(self) -> tf.Tensor:
     """Reads the vector when this runs: for parts of the graph that wait before they read."""
     with tf.device(self._device):
-      return tf.cond(
-        tf.raw_ops.VarIsInitializedOp(resource=self._handle),
-        lambda: tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.float32),
-        lambda: tf.constant(np.array(ControlState(), np.float32)),
-      )
+      return value_or(self._handle, np.array(ControlState(), np.float32))
 
   def rates(self, learning_rate: Any, muon_learning_rate: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns both learning rates, or the values set in their places: float32 scalars."""
@@ -69,33 +75,21 @@ class SharedControl(tf.compat.v1.train.SessionRunHook):
     return tf.where(rate >= 0, rate, learning_rate), muon_rate
 
   def tell(self, session: tf.compat.v1.Session) -> None:
-    """Writes this process's state where the other replicas read it."""
+    """The chief's: writes its state where the other replicas read it."""
+    self._told = self.state
     session.run(self._assign, {self._fed: self.state})
 
+  def after_create_session(self, session: Any, coord: Any) -> None:
+    if self._is_chief:  # A lost parameter server has lost the state.
+      self.tell(session)
+
   def before_run(self, run_context: Any) -> Any:
-    return tf.compat.v1.train.SessionRunArgs(self.values)
+    return None if self._is_chief else tf.compat.v1.train.SessionRunArgs(self.values)
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
-    self.state = ControlState(*run_values.results)
+    if not self._is_chief:
+      self.state = ControlState(*run_values.results)
+    elif self.state != self._told:
+      self.tell(run_context.session)
     if self.state.ends:
       run_context.request_stop()
-
-
-class ChiefControlHook(tf.compat.v1.train.SessionRunHook):
-  """The chief's hook: ends training where the state says so, and writes it when it has changed."""
-
-  def __init__(self, control: SharedControl):
-    self._control = control
-
-  def after_create_session(self, session: Any, coord: Any) -> None:
-    self._tell(session)  # A lost parameter server has lost the state.
-
-  def after_run(self, run_context: Any, run_values: Any) -> None:
-    if self._control.state.ends:
-      run_context.request_stop()
-    if self._control.state != self._told:
-      self._tell(run_context.session)
-
-  def _tell(self, session: Any) -> None:
-    self._told = self._control.state
-    self._control.tell(session)

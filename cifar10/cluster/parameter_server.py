@@ -17,8 +17,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from cifar10.cluster.control import value_or
 from cifar10.cluster.liveness import CHIEF, ENDED, LivenessMonitor, knock, reachable
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import Cluster
@@ -108,7 +110,7 @@ def serve(cluster: Cluster, monitor: LivenessMonitor) -> dict[str, Any]:
   server = start(cluster, config)
   log.info('%s serves at %s', cluster.name, cluster.addresses['ps'][cluster.task_index])
   with tf.Graph().as_default(), tf.compat.v1.Session(server.target, config=config) as session:
-    size = _done_queue(cluster.task_index).size()
+    size = _done_queue().size()
     while not (session.run(size) and not any(map(reachable, workers))):
       if monitor.stopping:
         deadline = time.monotonic() + _SAVE_SECONDS
@@ -122,20 +124,12 @@ def serve(cluster: Cluster, monitor: LivenessMonitor) -> dict[str, Any]:
 
 
 def announce_done(cluster: Cluster) -> None:
-  """The chief's: tells every parameter server that it no longer needs it.
-
-  It connects to each server by itself: a chief without steps has started no server of its own.
-  """
-  for index, address in enumerate(cluster.addresses.get('ps', ()) if cluster.is_chief else ()):
-    config = session_config(device_filters=[f'/job:ps/task:{index}'])
-    config.operation_timeout_in_ms = 10_000
-    with tf.Graph().as_default():
-      enqueue = _done_queue(index).enqueue(0)
-      try:
-        with tf.compat.v1.Session(f'grpc://{address}', config=config) as session:
-          session.run(enqueue)
-      except tf.errors.OpError as error:
-        log.info('ps %s does not hear that the chief is done: %s', index, one_line(str(error)))
+  """The chief's: tells every parameter server that it no longer needs it."""
+  for ps in range(cluster.num_ps if cluster.is_chief else 0):
+    try:
+      _at_server(cluster, ps, lambda: _done_queue().enqueue(0))
+    except tf.errors.OpError as error:
+      log.info('ps %s does not hear that the chief is done: %s', ps, one_line(str(error)))
 
 
 def chief_is_done(cluster: Cluster, monitor: SignalMonitor) -> bool:
@@ -147,7 +141,7 @@ def chief_is_done(cluster: Cluster, monitor: SignalMonitor) -> bool:
   [chief] = cluster.addresses['chief']
   while not monitor.stopping:
     has_ended = knock(chief) == ENDED  # Before the look: it may say so and end between the two.
-    if _at_first_server(cluster, lambda: _done_queue(0).size()):
+    if _at_first_server(cluster, lambda: _done_queue().size()):
       return True
     if has_ended:  # Of a cut cable the monitor hears.
       return False
@@ -160,28 +154,28 @@ def step_there(cluster: Cluster) -> int:
 
   def step() -> tf.Tensor:
     handle = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name='global_step')
-    return tf.cond(
-      tf.raw_ops.VarIsInitializedOp(resource=handle),
-      lambda: tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64),
-      lambda: tf.constant(0, tf.int64),
-    )
+    return value_or(handle, np.array(0, np.int64))
 
   return _at_first_server(cluster, step)
 
 
 def _at_first_server(cluster: Cluster, build: Callable[[], tf.Tensor]) -> int:
   """Returns a number that `build` reads at ps 0; 0 where that cannot be reached."""
-  address = cluster.addresses['ps'][0]
-  config = session_config(device_filters=['/job:ps/task:0'])
-  config.operation_timeout_in_ms = 5000
-  with tf.Graph().as_default() as graph, tf.device('/job:ps/task:0/device:CPU:0'):
-    number = build()
-  session = tf.compat.v1.Session(f'grpc://{address}', graph, config)
-  with contextlib.suppress(tf.errors.OpError), session:  # It may have ended this moment.
-    return int(session.run(number)) if reachable(address) else 0
+  if reachable(cluster.addresses['ps'][0]):
+    with contextlib.suppress(tf.errors.OpError):  # It may have ended this moment.
+      return int(_at_server(cluster, 0, build))
   return 0
 
 
-def _done_queue(ps: int) -> tf.queue.FIFOQueue:
-  with tf.device(f'/job:ps/task:{ps}/device:CPU:0'):
-    return tf.queue.FIFOQueue(-1, [tf.int32], [[]], shared_name='done')
+def _at_server(cluster: Cluster, ps: int, build: Callable[[], tf.Tensor | tf.Operation]) -> Any:
+  """Runs what `build` makes at a server, without one of this process's own; returns its value."""
+  config = session_config(device_filters=[f'/job:ps/task:{ps}'])
+  config.operation_timeout_in_ms = 10_000
+  with tf.Graph().as_default(), tf.device(f'/job:ps/task:{ps}/device:CPU:0'):
+    built = build()
+    with tf.compat.v1.Session(f'grpc://{cluster.addresses["ps"][ps]}', config=config) as session:
+      return session.run(built)
+
+
+def _done_queue() -> tf.queue.FIFOQueue:
+  return tf.queue.FIFOQueue(-1, [tf.int32], [[]], shared_name='done')

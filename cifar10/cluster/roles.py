@@ -63,7 +63,7 @@ class Role:
       self.control = all_reduce.SummedControl(self._sums, self.monitor, cluster.is_chief)
     else:
       server = '/job:ps/task:0' if is_distributed and cluster.num_ps else ''
-      self.control = control.SharedControl(f'{server}/device:CPU:0')
+      self.control = control.SharedControl(f'{server}/device:CPU:0', cluster.is_chief)
     self._in_order = options.deterministic
     self.evaluates_on_the_way = not (is_distributed or cluster.has_evaluator)
     self.evaluates_at_the_end = cluster.is_chief and not cluster.has_evaluator
@@ -127,11 +127,9 @@ class Role:
     )
 
   def with_control(self, hooks: Hooks) -> Hooks:
-    """Returns these session hooks with those that send or obey the chief's control state."""
-    if self.cluster.is_reduced:  # The step itself sends the state to all.
-      return [self.control, *hooks]
-    is_chief = self.cluster.is_chief
-    return [*hooks, control.ChiefControlHook(self.control) if is_chief else self.control]
+    """Returns these session hooks with the one that sends or obeys the chief's control state."""
+    # In an all-reduce the step itself sends the state to all.
+    return [self.control, *hooks] if self.cluster.is_reduced else [*hooks, self.control]
 
   @contextlib.contextmanager
   def connected(self, session_config: tf.compat.v1.ConfigProto) -> Iterator[None]:

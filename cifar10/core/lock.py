@@ -28,24 +28,19 @@ def locked(path: str, refusal: str, claims: str) -> Iterator[None]:
   _check_claims(claims, refusal)
   since = time.strftime('%Y-%m-%d %H:%M:%S')
   own = f'process {os.getpid()} on {socket.gethostname()} (since {since})'
-  if files.is_url(path):
-    log.info('%s is not locked, being a URL: let no other process write there', path)
-    files.write_text(path, own)
-    try:
-      yield
-    finally:
-      with contextlib.suppress(OSError):
-        files.remove(path)
-    return
-  with open(path, 'a+b', buffering=0) as file:
-    os.register_at_fork(after_in_child=file.close)  # Or a child that lives on would hold it.
-    _take(file, refusal)
-    file.truncate(0)
-    file.write(own.encode())
-    try:
-      yield
-    finally:
+  with contextlib.ExitStack() as stack:
+    if files.is_url(path):
+      log.info('%s is not locked, being a URL: let no other process write there', path)
+      files.write_text(path, own)
+      stack.callback(files.remove, path)
+    else:
+      file = stack.enter_context(open(path, 'a+b', buffering=0))
+      os.register_at_fork(after_in_child=file.close)  # Or a child that lives on would hold it.
+      _take(file, refusal)
       file.truncate(0)
+      file.write(own.encode())
+      stack.callback(file.truncate, 0)
+    yield
 
 
 def _take(file: IO[bytes], refusal: str) -> None:

@@ -1,5 +1,7 @@
 """Orders in a graph: what replicas read before, and after, the chief tells them."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,20 +16,30 @@ ORDERS = [
 ]
 
 
-def test_replicas_read_what_the_chief_tells():
+def test_workers_obey_what_the_chief_tells():
   """The schedule says 0.1 and 0.2."""
   with tf.Graph().as_default():
-    control = SharedControl()
-    control.build()
-    rates = control.rates(0.1, 0.2)
+    chief, worker = SharedControl(), SharedControl(is_chief=False)
+    for control in (chief, worker):
+      control.build()
+    rates = worker.rates(0.1, 0.2)
     with tf.compat.v1.Session() as session:
-      assert ControlState(*session.run(control.values)) == ControlState()  # Nobody has told any.
+      assert obeyed(worker, session) == (ControlState(), False)  # Nobody has told any.
       np.testing.assert_allclose(session.run(rates), [0.1, 0.2])
+      chief.after_create_session(session, None)
       for state in ORDERS:
-        control.state = state
-        control.tell(session)
-        assert ControlState(*session.run(control.values)) == state
+        chief.state = state
+        assert obeyed(chief, session) == obeyed(worker, session) == (state, state.ends)
       np.testing.assert_allclose(session.run(rates), [0, 0.25])
+
+
+def obeyed(control, session):
+  """A step of the hook -> its orders, whether it asked for the end."""
+  context = mock.Mock(session=session)
+  asked = control.before_run(context)
+  found = session.run(asked.fetches) if asked else None
+  control.after_run(context, mock.Mock(results=found))
+  return control.state, context.request_stop.called
 
 
 @pytest.mark.parametrize('rate', [-0.1, -1.0, float('nan'), float('inf'), 1e39])

@@ -46,20 +46,6 @@ def test_whose_batches_move_batch_norms_averages(options, expected):
   assert [role.updates_moving_averages for role in chosen] == expected
 
 
-@pytest.mark.parametrize(
-  ('cluster', 'options', 'chief', 'worker'),
-  [
-    (SERVED, {}, ['ChiefControlHook'], ['SharedControl']),
-    (SERVED, SYNC, ['ChiefControlHook'], ['SharedControl']),
-    (REDUCED, BETWEEN, ['SummedControl'], ['SummedControl']),
-  ],
-)
-def test_the_chief_orders_and_workers_obey(cluster, options, chief, worker):
-  for task, expected in ((('chief', 0), chief), (('worker', 1), worker)):
-    role = roles.Role(Cluster(cluster, *task), RunOptions('job', **options))
-    assert [type(hook).__name__ for hook in role.with_control([])] == expected
-
-
 def test_a_process_alone_and_an_evaluator_watch_nobody():
   assert type(roles.Role().monitor) is SignalMonitor
   evaluator = roles.Role(Cluster(SERVED, 'evaluator', 0), RunOptions('job'))

@@ -20,8 +20,8 @@ import os, sys, time
 from cifar10.core import lock
 with lock.locked(sys.argv[1] + '/lock', 'taken by {holder}', sys.argv[1]):
   child = os.fork()  # It holds nothing, and lives on.
-  if child:
-    print(child, flush=True)
+  if not child:
+    print(os.getpid(), flush=True)
   time.sleep(1000)
 """
 
