@@ -60,8 +60,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
   if flags.labels == 'coarse' and flags.dataset != 'cifar100':
     raise InputError('--labels coarse belongs to --dataset cifar100; CIFAR-10 has one kind')
   # The records would lie among the images and be taken for a class.
-  inside, images = (f'{files.absolute(path)}/' for path in (flags.data_dir, flags.images or ''))
-  if has_images and inside.startswith(images):
+  if has_images and f'{files.absolute(flags.data_dir)}/'.startswith(f'{flags.images}/'):
     raise InputError(f'--data-dir {flags.data_dir} lies in --images {flags.images}; name another')
   return flags
 
@@ -74,7 +73,7 @@ def generate(flags: argparse.Namespace) -> dict[str, object]:
   """
   data_dir, source = flags.data_dir, _source(flags)
   with files.naming_errors('--data-dir', data_dir):
-    lacking = [*_paths(data_dir).values()] if flags.force else _lacking(data_dir, source)
+    lacking = _lacking(data_dir, source, flags.force)
     if 0 < len(lacking) < len(manifest.SUBSETS):
       log.info(f'missing or damaged: {", ".join(lacking)}; making all')
     if lacking:
@@ -83,7 +82,7 @@ def generate(flags: argparse.Namespace) -> dict[str, object]:
       refusal = f'--data-dir {data_dir}: {{holder}} makes its files; wait, or name another'
       with lock.locked(os.path.join(data_dir, 'cifar10.lock'), refusal, claims=data_dir):
         # Another process may have made them meanwhile, from another source perhaps.
-        if flags.force or _lacking(data_dir, source):
+        if _lacking(data_dir, source, flags.force):
           start_tensorflow.start()
           _convert(data_dir, source, _selecting(flags))
     else:
@@ -98,15 +97,15 @@ def generate(flags: argparse.Namespace) -> dict[str, object]:
   }
 
 
-def _lacking(data_dir: str, source: archive.Source) -> list[str]:
-  """Returns the record files of a source that are not in a data dir, or are damaged.
+def _lacking(data_dir: str, source: archive.Source, force: bool) -> list[str]:
+  """Returns the record files of a source that are not in a data dir, or are damaged; all by force.
 
-  Raises:
-    InputError: the folder has records of another source, or records without a manifest (by an
-      older program), which would be overwritten.
+  Raises InputError for records of another source, and for those without a manifest (by an older
+  program), which would be overwritten.
   """
-  content, paths = manifest.read_manifest(data_dir), _paths(data_dir)
-  if content is None and not any(map(files.exists, paths.values())):
+  paths = _paths(data_dir)
+  content = None if force else manifest.read_manifest(data_dir)
+  if force or (content is None and not any(map(files.exists, paths.values()))):
     return [*paths.values()]
   there = {'name': manifest.CIFAR10.name, **(content or {})}  # Format 1 has no names.
   differing = [
@@ -128,11 +127,7 @@ def _lacking(data_dir: str, source: archive.Source) -> list[str]:
 
 
 def _convert(data_dir: str, source: archive.Source, selecting: str) -> None:
-  """Writes all splits and the manifest, or nothing, while holding the data dir's lock.
-
-  Raises:
-    InputError: the source cannot be read or is refused.
-  """
+  """Writes all splits and the manifest, or nothing, while holding the data dir's lock."""
   paths = _paths(data_dir)
   for path in (*paths.values(), manifest.manifest_path(data_dir)):
     files.remove_unfinished(path)
@@ -200,11 +195,8 @@ def _selecting(flags: argparse.Namespace) -> str:
   """Returns the flags that select the source, as they would be typed in any folder."""
   words: list[str] = []
   for name in ('dataset', 'labels', 'archive', 'synthetic', 'images', 'name', 'split', 'seed'):
-    value = getattr(flags, name)
-    if value is not None:
-      value = files.absolute(value) if name in ('archive', 'images') else value
-      text = ','.join(map(str, value)) if name == 'split' else str(value)
-      words += [f'--{name}', text]
+    if (value := getattr(flags, name)) is not None:
+      words += [f'--{name}', ','.join(map(str, value)) if name == 'split' else str(value)]
   return shlex.join(words)
 
 
@@ -220,19 +212,15 @@ def shares(text: str) -> tuple[float, ...]:
 def _parser(*, allow_abbrev: bool = True) -> argparse.ArgumentParser:
   parser = cli.OneLineParser(description=__doc__, allow_abbrev=allow_abbrev)
   add = parser.add_argument
-  add(
-    '--data-dir',
-    default='.',
-    help='a folder for the files, or a URL such as gs://bucket/data (default: the current folder)',
-  )
+  add('--data-dir', default='.', help='a folder or URL such as gs://bucket/data (default: here)')
   add('--force', action='store_true', help='make all files again, even if they exist')
   add('--seed', type=int, help='random seed of --synthetic and of dividing --images (default: 0)')
   group = parser.add_argument_group('the images, if not of the archive in the data dir: one of')
   add = group.add_mutually_exclusive_group().add_argument
-  add('--archive', metavar='FILE', help='read this archive, or URL')
+  add('--archive', type=files.absolute, metavar='FILE', help='read this archive, or URL')
   add('--url', help='download the archive from this address, not from the original one')
   add('--synthetic', type=int, metavar='N', help='generate 6 batches of N images')
-  add('--images', metavar='FOLDER', help='a folder with a sub-folder of images a class')
+  add('--images', type=files.absolute, metavar='FOLDER', help='a folder with one for each class')
   add = parser.add_argument_group('of archives and synthetic images').add_argument
   add('--dataset', choices=archive.PUBLISHED, help='the archive (default: cifar10)')
   kinds = archive.CIFAR100.labels

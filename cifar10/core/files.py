@@ -7,7 +7,6 @@ a filesystem that TensorFlow does not know raises InputError. TensorFlow is impo
 import contextlib
 import errno
 import fnmatch
-import functools
 import io
 import json
 import math
@@ -40,9 +39,9 @@ def is_url(path: str) -> bool:
   return re.match('[A-Za-z][A-Za-z0-9.]*://', os.fspath(path)) is not None  # As TensorFlow does.
 
 
-@functools.cache
-def _gfile(scheme: str) -> Any:
+def _gfile(url: str) -> Any:
   """Returns TensorFlow's file module; raises InputError for an unknown filesystem."""
+  scheme = url.partition('://')[0]
   start_tensorflow.start()
   from tensorflow.io import gfile  # noqa: PLC0415
 
@@ -75,7 +74,7 @@ def _either(local: Callable[..., _T], remote: str, **settings: bool) -> Callable
   def call(*paths: str) -> Any:
     for url in filter(is_url, paths):
       with _python_errors(url):
-        return getattr(_gfile(url.partition('://')[0]), remote)(*paths, **settings)
+        return getattr(_gfile(url), remote)(*paths, **settings)
     return local(*paths)
 
   return call
@@ -139,14 +138,14 @@ def matching(folder: str, pattern: str) -> list[str]:
 
 def copy(path: str, new: str) -> None:
   """Copies a file; the new one appears whole."""
-  with _named_at_the_end(new) as temporary:
+  with replacing(new) as temporary:
     _copy(path, temporary)
 
 
 def opened(path: str) -> IO[bytes]:
   """Opens a file for reading, with seeks."""
   if is_url(path):
-    with _python_errors(path), _gfile(path.partition('://')[0]).GFile(path, 'rb') as remote:
+    with _python_errors(path), _gfile(path).GFile(path, 'rb') as remote:
       return io.BytesIO(remote.read())
   return open(path, 'rb')
 
@@ -198,33 +197,28 @@ def replacing(path: str) -> Iterator[str]:
 
   It lies beside `path`; for a URL, in the folder for temporary files until the end.
   """
-  if not is_url(path):
-    with _named_at_the_end(path) as temporary:
-      yield temporary
-    return
-  with tempfile.TemporaryDirectory(prefix='cifar10-') as folder:
-    yield (local := os.path.join(folder, os.path.basename(path)))
-    copy(local, path)
+  beside = f'{path}.{os.getpid()}.tmp'
+  with contextlib.ExitStack() as stack:
+    local = beside
+    if is_url(path):
+      folder = stack.enter_context(tempfile.TemporaryDirectory(prefix='cifar10-'))
+      local = os.path.join(folder, os.path.basename(path))
+    try:
+      yield local
+      flush(local)  # Or a power failure can leave the new name with empty content.
+      if local != beside:
+        _copy(local, beside)
+      move(beside, path)
+    except BaseException:
+      with contextlib.suppress(OSError):
+        remove(beside)
+      raise
 
 
 def remove_unfinished(path: str) -> None:
   """Removes what killed processes were writing to replace a file. No other may be writing it."""
   for each in matching(os.path.dirname(path), f'{os.path.basename(path)}.[0-9]*.tmp'):
     remove(each)
-
-
-@contextlib.contextmanager
-def _named_at_the_end(path: str) -> Iterator[str]:
-  """Yields a name beside `path`, whose file replaces `path` at the end or is removed on errors."""
-  temporary = f'{path}.{os.getpid()}.tmp'
-  try:
-    yield temporary
-    flush(temporary)  # Or a power failure can leave the new name with empty content.
-    move(temporary, path)
-  except BaseException:
-    with contextlib.suppress(OSError):
-      remove(temporary)
-    raise
 
 
 def flush(path: str) -> None:

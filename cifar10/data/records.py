@@ -82,36 +82,35 @@ def num_examples(data_dir: str, subset: str) -> int:
       Example, or has an invalid image or label.
   """
   path = manifest.record_path(data_dir, subset)
-  content = manifest.read_manifest(data_dir) or {}
-  entry = content.get('subsets', {}).get(subset)
   try:
     if not files.is_file(path):
       raise InputError(f'{path} is missing; {manifest.remedy(path)}')
-    version = files.signature(path)
-    if entry and _digest(path, version) != entry['sha256']:
-      fault = 'is damaged: its SHA-256 is not what its manifest says'
-      raise InputError(f'{path} {fault}; {manifest.remedy(path)}')
-    if entry and 'source' in content:  # By the generator, which made and counted each record.
-      return int(entry['examples'])
-    count = _count_checked(path, version, manifest.describe(data_dir).num_classes)
+    described = filter(files.is_file, (path, manifest.manifest_path(data_dir)))
+    return _checked(data_dir, subset, tuple(map(files.signature, described)))
   except OSError as error:
     raise InputError(f'{path} cannot be read ({error.strerror}); name another --data-dir') from None
+
+
+@functools.cache
+def _checked(data_dir: str, subset: str, _versions: tuple[tuple[int, int], ...]) -> int:
+  """Counts a subset's examples, as `num_examples` does, while its files stay the same."""
+  path = manifest.record_path(data_dir, subset)
+  content = manifest.read_manifest(data_dir) or {}
+  entry = content.get('subsets', {}).get(subset)
+  if entry and manifest.file_digest(path) != entry['sha256']:
+    fault = 'is damaged: its SHA-256 is not what its manifest says'
+    raise InputError(f'{path} {fault}; {manifest.remedy(path)}')
+  if entry and 'source' in content:  # By the generator, which made and counted each record.
+    return int(entry['examples'])
+  count = _count_readable(path, manifest.describe(data_dir).num_classes)
   if not count or (entry and count != entry['examples']):
     expected = f'and its manifest says {entry["examples"]}' if entry else 'but needs some'
     raise InputError(f'{path} holds {count} records {expected}; {manifest.remedy(path)}')
   return count
 
 
-@functools.cache
-def _digest(path: str, version: tuple[int, int]) -> str:
-  del version  # Another one has another digest.
-  return manifest.file_digest(path)
-
-
-@functools.cache
-def _count_checked(path: str, version: tuple[int, int], num_classes: int) -> int:
+def _count_readable(path: str, num_classes: int) -> int:
   """Returns how many records a file has; raises InputError at the first wrong one."""
-  del version
   number = 0
   try:
     # TensorFlow calls it deprecated, in a log that is off. tf.data, the alternative, would start

@@ -114,7 +114,7 @@ def test_a_place_that_cannot_be_reached_is_not_taken_for_an_empty_one(monkeypatc
     raise tf.errors.UnavailableError(None, None, f'no route to {path}\nmore')
 
   gfile = type('Unreachable', (), {'exists': fail, 'stat': fail})
-  monkeypatch.setattr(files, '_gfile', lambda scheme: gfile)
+  monkeypatch.setattr(files, '_gfile', lambda url: gfile)
   for look in (files.exists, files.is_dir, files.is_file, lambda path: files.matching(path, '*')):
     with pytest.raises(OSError, match='no route to gs://b/job') as error:
       look('gs://b/job')

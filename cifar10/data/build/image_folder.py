@@ -45,15 +45,15 @@ def image_folder(
   if split and not held_out:
     raise InputError(f'--split has no use: {folder} has a folder for each split; leave it out')
   paths = [path for classes in listed.values() for each in classes.values() for path in each]
-  # Of all names and sizes, since reading all is slow.
-  sizes = {each: os.path.getsize(each) if os.path.exists(each) else -1 for each in sorted(paths)}
-  listing = ''.join(f'{os.path.relpath(each, folder)}\0{sizes[each]}\n' for each in sizes)
+  sizes = ((each, os.path.getsize(each) if os.path.exists(each) else -1) for each in sorted(paths))
+  listing = ''.join(f'{os.path.relpath(each, folder)}\0{size}\n' for each, size in sizes)
   identity = {
     'name': name,
     'source': 'images',
     **({'split': [train, validation, evaluation]} if held_out else {}),
     'seed': seed,
     'files': len(paths),
+    # Of all names and sizes, since reading all is slow.
     'listing_sha256': hashlib.sha256(os.fsencode(listing)).hexdigest(),
   }
 
@@ -67,11 +67,7 @@ def image_folder(
 
 
 def _read_all(paths: Sequence[str]) -> dict[str, np.ndarray]:
-  """Returns all images that can be read, uint8 [3072] (planes R, G, B), by path.
-
-  Raises:
-    StorageError: the storage does not give a file.
-  """
+  """Returns all images that can be read, uint8 [3072] (planes R, G, B), by path."""
   from cifar10.data import image_files  # noqa: PLC0415  (TensorFlow, as in the generator)
 
   def read(path: str) -> np.ndarray | None:
@@ -95,9 +91,7 @@ def _divided(
   """Returns each split's examples in random order, so that the first ones show all classes.
 
   Of each class's images in train, each split held out of it gets its share, rounded, at least one.
-
-  Raises:
-    InputError: a split has no image of a class.
+  Raises InputError where a split has no image of a class.
   """
   rng = np.random.default_rng(seed)
   parts = {
@@ -121,12 +115,8 @@ def _divided(
 
 
 def _list_splits(folder: str) -> dict[str, Classes]:
-  """Returns the files by split and class, sorted; all are `train` if no sub-folders are splits.
-
-  Raises:
-    InputError: train or eval is missing, classes differ, or a class is empty or holds folders.
-  """
-  inside = {os.path.basename(path): path for path in _sub_folders(folder)}
+  """Returns the files by split and class, sorted; all are `train` if no sub-folders are splits."""
+  inside = _sub_folders(folder)
   if not (set(inside) <= set(SUBSETS) and any(map(_sub_folders, inside.values()))):
     return {'train': _list_classes(folder)}  # Where a class may be called `train`.
   splits = {name: _list_classes(path) for name, path in inside.items()}
@@ -139,26 +129,25 @@ def _list_splits(folder: str) -> dict[str, Classes]:
 
 
 def _list_classes(folder: str) -> Classes:
-  classes = {}
-  for inside in _sub_folders(folder):
-    classes[os.path.basename(inside)] = paths = _visible(inside)
+  classes = {name: _visible(path) for name, path in _sub_folders(folder).items()}
+  for name, paths in classes.items():
     if not paths or any(map(os.path.isdir, paths)):
       raise InputError(
-        f'{inside} must hold images, and no folders: only train, validation and eval may hold '
-        'classes'
+        f'{folder}/{name} must hold images, and no folders: only train, validation and eval may '
+        'hold classes'
       )
   return classes
 
 
-def _sub_folders(folder: str) -> list[str]:
-  return [path for path in _visible(folder) if os.path.isdir(path)]
+def _sub_folders(folder: str) -> dict[str, str]:
+  return {os.path.basename(path): path for path in _visible(folder) if os.path.isdir(path)}
 
 
 def _visible(folder: str) -> list[str]:
   """Returns paths without hidden ones, sorted: the order of a file system is its own."""
   try:
-    names = sorted(name for name in os.listdir(folder) if not name.startswith('.'))
+    names = sorted(os.listdir(folder))
   except OSError as error:
     said = f'--images: {folder} cannot be listed ({error.strerror})'
     raise InputError(f'{said}; name a folder with one for each class') from None
-  return [os.path.join(folder, name) for name in names]
+  return [os.path.join(folder, name) for name in names if not name.startswith('.')]
