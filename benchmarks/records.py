@@ -10,6 +10,14 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(ROOT, 'benchmarks', 'results')
 
 Records = Mapping[str, dict]  # By their files' names.
+_MACHINES = {
+  'AMD EPYC, family 26 model 2 (with AVX-512 BF16)': 'Zen 5',
+  'AMD EPYC, family 25 model 17 (with AVX-512 BF16)': 'Zen 4',
+  'AMD EPYC, family 25 model 17': 'Zen 4, AVX2 alone',
+  'AMD EPYC, family 25 model 1': 'Zen 3',
+  'AMD EPYC (with AVX-512 BF16)': 'EPYC',
+  'Intel(R) Xeon(R) Processor (with AVX-512 BF16)': 'Xeon',
+}
 
 
 def read() -> dict[str, dict]:
@@ -78,6 +86,18 @@ def hardware(record: dict) -> str:
   known = record['hardware']
   gpu = f'{known["gpu"]} and ' if 'gpu' in known else ''
   return f'{gpu}{known["cores"]} cores of {known["processor"]}'
+
+
+def machine(record: dict) -> str:
+  """Its short name, as `machines` explains it."""
+  known = record['hardware']
+  return known.get('gpu') or _MACHINES.get(known['processor'], hardware(record))
+
+
+def machines(records: Records) -> dict[str, str]:
+  """What the short names mean that these records use."""
+  found = [record for record in records.values() if 'hardware' in record]
+  return {machine(record): hardware(record) for record in found}
 
 
 def number_of_runs(record: dict) -> int:

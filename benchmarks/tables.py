@@ -11,13 +11,16 @@ from records import (
   accuracy,
   are_computed,
   foremost,
-  hardware,
+  machine,
+  machines,
   minutes,
   number_of_runs,
   title,
   trainings,
 )
 
+# Versions that docs/results.md names once, at its top.
+_USUAL = ('TensorFlow 2.15.1', 'Python 3.11.7', 'PyTorch 2.13.0+cpu')
 # What the records' names mean to a reader.
 _SHOWN = {
   'program': 'this program',
@@ -54,6 +57,7 @@ def tables(results: Records) -> dict[str, str]:
   first = foremost(results).values()
   made = {
     'summary': _summary(first, on_cpus),
+    'machines': _markdown('name | machine', machines(results).items(), words=2),
     'trained': _trained(ordered),
     'time_to_accuracy': _time_to_accuracy(timed) + _notes(timed),
     'training': _training(speeds) + _notes(speeds),
@@ -78,18 +82,17 @@ def _notes(records: Iterable[dict]) -> str:
   for record in records:
     often = ''
     if 'pairs' in record:
-      often = f'; medians of {record["pairs"]}, measured in turn'
+      often = f', medians of {record["pairs"]}'
     elif 'turns' in record:
-      often = f'; medians of {record["turns"]} turns of {record["seconds_of_a_turn"]} seconds'
-    versions = ', '.join([_environment(record), *_peers(record)])
-    said = f'{versions}, commit `{record["commit"]}`{often}: `{record["command"]}`'
-    lines.append(f'- {said}{_remark(record)}.\n')
+      often = f', medians of {record["turns"]} turns of {record["seconds_of_a_turn"]} seconds'
+    where = ', '.join([machine(record), *_versions(record)])
+    lines.append(f'- {where}{often}: `{record["command"]}`{_remark(record)}.\n')
   return '\n' + ''.join(lines)
 
 
 def _remark(record: dict) -> str:
   """Where its record says more of a run, as that it was paused."""
-  return f' (see the note in `{record["file"]}`)' if 'note' in record else ''
+  return f' (note in `{record["file"]}`)' if 'note' in record else ''
 
 
 def _summary(trained: Iterable[dict], speeds: Sequence[dict]) -> str:
@@ -135,13 +138,10 @@ def _trained(trained: Iterable[dict]) -> str:
   rows, notes = '', ''
   for r in trained:
     name = title(r) + (f', {r["form"]}' if 'form' in r else '')
-    rows += f'| {name} | {_reached(r)} | {number_of_runs(r)} | {_minutes(r)} | {hardware(r)} |\n'
+    rows += f'| {name} | {_reached(r)} | {number_of_runs(r)} | {_minutes(r)} | {machine(r)} |\n'
     if not r.get('twins'):  # The table of those with peers says it.
-      versions = r['versions']
-      notes += (
-        f'- {title(r)}: TensorFlow {versions["tensorflow"]}, Python {versions["python"]}, commit '
-        f'`{r["commit"]}`; `{r["command"]}`{_remark(r)}.\n'
-      )
+      versions = ', '.join(_versions(r))
+      notes += f'- {title(r)}: {versions}: `{r["command"]}`{_remark(r)}.\n'
   heads = '| trained | on the 10,000 test images | runs | minutes each | on |\n'
   return f'{heads}|---|---|---:|---:|---|\n{rows}\n{notes}'
 
@@ -152,18 +152,26 @@ def _reached(record: dict) -> str:
     return f'{reached} (top 5: {100 * record["result"]["accuracy_top5"]:.2f} %)'
   runs = record['runs']
   seeds = ', '.join(f'{100 * run["accuracy"]:.2f}' for run in runs)
-  numbers = ', '.join(str(run['seed']) for run in runs)
-  listed = f'{reached} (seed{"s" * (len(runs) > 1)} {numbers}: {seeds})'
+  numbers = [run['seed'] for run in runs]
+  first, last = numbers[0], numbers[-1]
+  if len(runs) == 1:
+    numbered = f'seed {first}'
+  elif numbers == [*range(first, last + 1)]:
+    numbered = f'seeds {first} to {last}'
+  else:
+    numbered = f'seeds {", ".join(map(str, numbers))}'
+  listed = f'{reached} ({numbered}: {seeds})'
   if 'result' in record:
     return listed
-  return (
-    f'{listed}, without test-time augmentation {100 * record["accuracy_without_tta_mean"]:.2f} %'
-  )
+  return f'{listed}, without TTA {100 * record["accuracy_without_tta_mean"]:.2f} %'
 
 
-def _environment(record: dict) -> str:
-  versions = record['versions']
-  return f'{hardware(record)}, TensorFlow {versions["tensorflow"]}, Python {versions["python"]}'
+def _versions(record: dict) -> list[str]:
+  """The versions that are not the usual ones, and the commit: 'PyTorch 2.11.0+cu130'."""
+  of = record['versions']
+  own = [f'TensorFlow {of["tensorflow"]}', f'Python {of["python"]}']
+  unusual = [version for version in [*own, *_peers(record)] if version not in _USUAL]
+  return [*unusual, f'commit `{record["commit"]}`']
 
 
 def _peers(record: dict) -> list[str]:
@@ -183,7 +191,7 @@ def _time_to_accuracy(timed: Iterable[dict]) -> str:
       theirs = f'{statistics.median(run["seconds"] for run in runs):,.0f}'
       ratio = f'**{record["ratios"][name]:.2f}**'
       ours = f'{record["seconds_median"]:,.0f}'
-      rows.append([hardware(record), record['dtype'], ours, _shown(name), steps, theirs, ratio])
+      rows.append([machine(record), record['dtype'], ours, _shown(name), steps, theirs, ratio])
   heads = '| on | in | `fast94`, s | beside | steps measured | s | program ÷ peer |\n'
   return heads + '|---|---|---:|---|---:|---:|---:|\n' + _rows(rows)
 
@@ -202,7 +210,7 @@ def _training(speeds: Iterable[dict]) -> str:
       if f'program {dtype}' in rates:
         found_here = (ratios.get(f'program / {other}, {dtype}') for other in others)
         cells = ['' if ratio is None else f'**{ratio:.2f}**' for ratio in found_here]
-        rows.append([hardware(record), dtype, f'{rates[f"program {dtype}"]:,.0f}', *cells])
+        rows.append([machine(record), dtype, f'{rates[f"program {dtype}"]:,.0f}', *cells])
   heads = ' | '.join(['on', 'in', 'images/s', *(f'÷ {_shown(other)}' for other in others)])
   return _markdown(heads, rows, words=2)
 
