@@ -141,7 +141,7 @@ def _trained(trained: Iterable[dict]) -> str:
     rows += f'| {name} | {_reached(r)} | {number_of_runs(r)} | {_minutes(r)} | {machine(r)} |\n'
     if not r.get('twins'):  # The table of those with peers says it.
       versions = ', '.join(_versions(r))
-      notes += f'- {title(r)}: {versions}: `{r["command"]}`{_remark(r)}.\n'
+      notes += f'- {title(r).partition(" (")[0]}, {versions}: `{r["command"]}`{_remark(r)}.\n'
   heads = '| trained | on the 10,000 test images | runs | minutes each | on |\n'
   return f'{heads}|---|---|---:|---:|---|\n{rows}\n{notes}'
 
