@@ -22,7 +22,6 @@ _OF_TRAINED = ('evaluate', 'predict', 'export')
 # What belongs to some modes alone, and these modes.
 _MODES = {
   'dry_run': _TRAINING,
-  'profile_steps': _TRAINING,
   'callback': (*_TRAINING, 'evaluate'),
   'checkpoint': _OF_TRAINED,
   'pretrained': _OF_TRAINED,
@@ -36,7 +35,6 @@ _OFF = (None, 0, '', (), 'none')  # What has no effect; 0 is also False.
 _NEVER_BOTH = (  # Of which only one has an effect.
   ('train_steps', 'train_epochs'),
   ('lr_triangle', 'lr_values'),
-  ('lr_triangle', 'lr_boundaries_steps'),
   ('lr_triangle', 'lr_boundaries_epochs'),
 )
 

@@ -66,7 +66,6 @@ OPTIONS = {
   'two-towers-fast96': f'--recipe fast96 {RECIPES["fast96"]} --dtype float32 --num-cpu-towers 2',
   'three-evaluations': '--eval-every-steps 8 --keep-best 2',
   'saves': '--save-every-steps 4 --keep-checkpoints 3',
-  'rate-in-steps': '--lr-values 1,0.1,0.01 --lr-boundaries-steps 5,15',
   'rate-in-a-triangle': '--lr-triangle 0.2,0.3,0.1',
   'stop-at-accuracy': '--stop-at-accuracy 0.01 --eval-every-steps 8',
   'stop-without-gain': '--stop-without-gain 1 --eval-every-steps 4 --learning-rate 1e-9',

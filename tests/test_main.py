@@ -15,6 +15,7 @@ from cifar10.options import families
 from cifar10.options import flags as command_line
 from cifar10.options.hparams import HParams, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
+from cifar10.training.schedules import steps_of
 
 
 @pytest.fixture
@@ -55,7 +56,8 @@ def test_he2015_is_the_papers():
   assert recipe.family.num_layers == 20
   assert (recipe.learning_rate, recipe.momentum, recipe.weight_decay) == (0.1, 0.9, 1e-4)
   assert recipe.lr_values == (1, 0.1, 0.01)
-  assert recipe.lr_boundaries_steps == (32_000, 48_000)
+  steps = [steps_of(epochs, 50_000, 128) for epochs in recipe.lr_boundaries_epochs]
+  assert steps == [32_000, 48_000]
   assert recipe.train_on == 'train+validation'
 
 
@@ -63,7 +65,6 @@ def test_a_flag_overrides_its_recipe():
   recipe = from_values(
     recipe_values('he2015', {'lr_boundaries_epochs': (5, 6), 'weight_decay': 0.0})
   )
-  assert recipe.lr_boundaries_steps == ()
   assert (recipe.lr_boundaries_epochs, recipe.weight_decay) == ((5, 6), 0)
   assert recipe.lr_values == (1, 0.1, 0.01)
   assert from_values(recipe_values('fast95', {})).lr_triangle
@@ -76,7 +77,7 @@ def test_recipes_are_listed(run_here):
   listed = result.stdout
   for name, recipe in families.RECIPES.items():
     assert f'{name}\n  accuracy: {recipe.accuracy}\n  cost: {recipe.cost}\n' in listed
-  assert '--lr-boundaries-steps 32000,48000' in listed
+  assert '--lr-boundaries-epochs 81.92,122.88' in listed
   # What is listed can be given.
   [line] = [line for line in listed.splitlines() if '--cutout' in line]
   given = parse(*line.removeprefix('  is: ').split())
@@ -101,9 +102,8 @@ REFUSED = """
 --variable-strategy GPU
 --data-format channels_first
 --train-epochs 2e9 -> --train-steps
---profile-steps 7:5
---profile-steps 5
---train-steps 200 --profile-steps 1:101
+--profile-steps 1:2 -> a --callback may
+--lr-boundaries-steps 5 -> --lr-boundaries-epochs takes
 --lr-values 1,0.1 -> 2 values and its boundaries are 3
 --lr-values 1,0.1 --lr-boundaries-epochs -1 -> must rise from above 0
 --lr-triangle 0.2,1.5,0
@@ -180,7 +180,7 @@ CONFIG = {
   'num_layers': 8,
   'weight_decay': 0.5,
   'lr_values': [1.0, 0.1],
-  'lr_boundaries_steps': [5],
+  'lr_boundaries_steps': [5],  # Gone: a schedule is of each command.
   'tta': 'mirror',
 }
 
@@ -190,9 +190,7 @@ def test_other_commands_take_over_what_was_trained():
   adopted = job_config.adopt_config(
     {'tta': 'none'}, {**CONFIG, 'data': None}, 'job', training=False
   )
-  assert adopted == from_values(
-    {**CONFIG, 'lr_values': (1.0, 0.1), 'lr_boundaries_steps': (5,), 'tta': 'none'}
-  )
+  assert adopted == from_values({'num_layers': 8, 'weight_decay': 0.5, 'tta': 'none'})
 
 
 def test_training_takes_over_only_what_the_job_dir_belongs_to():

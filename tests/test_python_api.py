@@ -77,7 +77,7 @@ def test_what_the_command_refuses_is_an_input_error(name, data_dir, tmp_path, ru
     cifar10.train(job_dir, data_dir, **{name: -3})
   assert printed == f'error: {error.value}'
   with pytest.raises(cifar10.InputError, match='4 values and its boundaries are 2;'):  # Not 1.
-    cifar10.train(job_dir, data_dir, lr_boundaries_steps=['10', '20'])
+    cifar10.train(job_dir, data_dir, lr_boundaries_epochs=['10', '20'])
   assert not job_dir.exists()
 
 

@@ -62,8 +62,6 @@ def small(words):
     at = words.index('--train-epochs')
     words = words[:at] + words[at + 2 :]
   words = [*words, '--train-steps', '2', '--train-batch-size', '16']
-  if '--profile-steps' in words:
-    words += ['--profile-steps', '1:2']
   if any(word.startswith('fast') for word in words):
     return [*words, '--widths', '24,32,32']
   return words if '--network' in words else [*words, '--num-layers', '8']

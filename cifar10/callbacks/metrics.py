@@ -22,7 +22,6 @@ from tensorflow.train import Coordinator
 import cifar10
 from cifar10.callbacks.base import EVERY_STEPS, Callback, Evaluation, Means, TrainingGraph
 from cifar10.core import devices, files
-from cifar10.core.logs import log
 from cifar10.core.option import values
 from cifar10.job import metrics_log
 from cifar10.job.run import Run
@@ -187,18 +186,3 @@ def to_png(picture: Image.Image) -> bytes:
   file = io.BytesIO()
   picture.save(file, 'PNG')
   return file.getvalue()
-
-
-class Profile(tf.compat.v1.train.ProfilerHook, Callback):
-  """Traces the chief's steps from `first` to `last`: JOB/profile/timeline-STEP.json."""
-
-  def __init__(self, job_dir: str, first: int, last: int):
-    folder = os.path.join(job_dir, 'profile')
-    with tf.Graph().as_default():  # In which TensorFlow makes a writer.
-      tf.compat.v1.train.ProfilerHook.__init__(self, save_steps=1, output_dir=folder)
-    self._timer.should_trigger_for_step = lambda step: first <= step <= last
-    log.info('a trace of each step goes to %s; https://ui.perfetto.dev opens it', folder)
-
-  def after_create_session(self, session: Session, coord: Coordinator) -> None:
-    # Else TensorFlow would not trace the first step.
-    self._next_step = int(session.run(self._global_step_tensor)) + 1

@@ -8,13 +8,12 @@ from tensorflow.compat.v1.train import SessionRunHook
 
 from cifar10.callbacks.base import Callback
 from cifar10.callbacks.control import Control
-from cifar10.callbacks.metrics import Metrics, Profile
+from cifar10.callbacks.metrics import Metrics
 from cifar10.callbacks.progress import Progress
 from cifar10.callbacks.validation import BestCheckpoint, EarlyStopping
 from cifar10.core.errors import CallbackError, InputError
 from cifar10.core.user_code import imported, others_code
 from cifar10.job.run import Run
-from cifar10.options.run_options import first_and_last
 
 # These keep their meaning. After the last two, of a lost parameter server, a session is made again.
 _PASSING = (InputError, tf.errors.AbortedError, tf.errors.UnavailableError)
@@ -22,18 +21,15 @@ _PASSING = (InputError, tf.errors.AbortedError, tf.errors.UnavailableError)
 
 def make_all(run: Run) -> list[Callback]:
   """Returns the callbacks that have something to do in this process."""
-  options = run.options
   callbacks: list[Callback] = []
   if _hears(run):
-    if options.keep_best:
+    if run.options.keep_best:
       # Before `Metrics`, whose event says that an evaluation is done: a disk that is full between
       # them would leave best/ without it for good.
       callbacks.append(BestCheckpoint(run))
     callbacks += [Metrics(run), EarlyStopping(run)]
   if run.is_chief:
     callbacks.append(Control(run))
-    if options.profile_steps:
-      callbacks.append(Profile(run.job_dir, *first_and_last(options.profile_steps)))
   return [*callbacks, Progress(run), *make_own(run)]
 
 

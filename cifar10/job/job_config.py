@@ -115,12 +115,13 @@ def _trained_with(config: Mapping[str, Any], path: str) -> dict[str, Any]:
   """Returns all options of a job by name.
 
   An option missing there is newer than the job, which ran with the default. Older configurations
-  also have options of other families, which had no effect.
+  also have options of other families, which had no effect. A schedule is of each command.
   """
   network = config.get('network', families.DEFAULT)
   family = [families.find(network)] if families.is_known(network) else []
   try:
-    known = dict(from_json((HParams, Augmentation, *family), config))
+    options = from_json((HParams, Augmentation, *family), config)
+    known = {name: value for name, value in options if not name.startswith('lr_')}
     return all_values(from_values({'network': network, **known}))
   except InputError as error:
     raise damaged(path, error) from None

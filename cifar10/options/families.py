@@ -233,7 +233,7 @@ RECIPES: dict[str, Recipe] = {
       'train_on': 'train+validation',
       'train_steps': 64_000,
       'lr_values': (1.0, 0.1, 0.01),
-      'lr_boundaries_steps': (32_000, 48_000),
+      'lr_boundaries_epochs': (81.92, 122.88),  # 32,000 and 48,000 steps of 50,000 images.
       'weight_decay': 1e-4,
     },
   ),

@@ -95,7 +95,6 @@ class HParams(Options):
     'epochs at which a phase of the schedule ends; one fewer than --lr-values',
     Check(lambda epochs: all(epoch < 1e6 for epoch in epochs), 'must be below a million'),
   )
-  lr_boundaries_steps: tuple[int, ...] = option((), 'steps in place of --lr-boundaries-epochs')
   lr_triangle: tuple[float, ...] = option(
     (),
     'a triangle in place of phases: the first factor, the part of training at which it is 1, the '
@@ -150,7 +149,7 @@ class HParams(Options):
 
   def check(self) -> None:
     """Raises InputError for values that do not fit each other."""
-    boundaries = self.lr_boundaries_steps or self.lr_boundaries_epochs
+    boundaries = self.lr_boundaries_epochs
     if len(self.lr_values) != len(boundaries) + 1:
       raise InputError(
         f'--lr-values has {len(self.lr_values)} values and its boundaries are {len(boundaries)}; '
@@ -195,7 +194,7 @@ def from_params(params: Any) -> HParams:
     return params
   given = params if isinstance(params, Mapping) else vars(params)
   # Of a run, and what the old program added: who makes the model function has said it.
-  others = names(RunOptions) | {'is_chief'}
+  others = names(RunOptions) | {'is_chief', 'num_workers'}
   return from_values({name: value for name, value in given.items() if name not in others})
 
 
@@ -209,9 +208,6 @@ def recipe_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   network = given.get('network', defaults.get('network', families.DEFAULT))
   kept = names(HParams, Augmentation, families.find(network)) | {'network'}
   defaults = {option: value for option, value in defaults.items() if option in kept}
-  phases = {'lr_values', 'lr_boundaries_epochs', 'lr_boundaries_steps'}
-  if phases & set(given) and 'lr_triangle' not in given:
+  if {'lr_values', 'lr_boundaries_epochs'} & set(given) and 'lr_triangle' not in given:
     defaults.pop('lr_triangle', None)
-  if 'lr_boundaries_epochs' in given and 'lr_boundaries_steps' not in given:
-    defaults.pop('lr_boundaries_steps', None)
   return {**defaults, **given}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 from cifar10.core.errors import InputError
 from cifar10.core.option import FUNCTION, Check, Options, above, as_flag, at_least, between, option
@@ -11,14 +10,6 @@ from cifar10.core.option import FUNCTION, Check, Options, above, as_flag, at_lea
 PRETRAINED = ('resnet20', 'fast94')  # The included trained networks (job/pretrained.py).
 # TensorFlow starts as many threads as it is told to, and aborts if it cannot.
 _THREADS = between(0, 1024)
-MOST_PROFILED = 100  # Steps; a longer trace is too large for its viewers.
-
-
-def first_and_last(text: str) -> tuple[int, ...]:
-  """Parses '100:110' to (100, 110); returns () for anything that is not a valid range of steps."""
-  numbers = re.fullmatch(r'([0-9]{1,10}):([0-9]{1,10})', text)
-  first, last = map(int, numbers.groups()) if numbers else (0, 0)
-  return (first, last) if 1 <= first <= last < first + MOST_PROFILED else ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,15 +66,6 @@ class RunOptions(Options):
     metavar='MODULE:FUNCTION',
   )
   log_every: float = option(10.0, 'seconds between two progress lines in the log', above(0))
-  profile_steps: str | None = option(
-    None,
-    'global steps to profile, as 100:110: write a trace of each to JOB/profile/',
-    Check(
-      lambda text: bool(first_and_last(text)),
-      f'must be FIRST:LAST, as 100:110: at most {MOST_PROFILED} global steps, counted from 1',
-    ),
-    metavar='FIRST:LAST',
-  )
   num_gpus: int | None = option(None, 'GPUs, a tower each; 0: the CPU (default: all)', at_least(0))
   num_cpu_towers: int = option(1, 'towers on virtual CPUs, where no GPU is used', between(1, 1024))
   variable_strategy: str = option(
@@ -111,7 +93,6 @@ class RunOptions(Options):
   deterministic: bool = option(False, 'one seed, one network bit for bit; clusters need --sync')
   backup_workers: int = option(0, 'late workers that updates leave out', at_least(0), needs='sync')
   start_timeout: float = option(600.0, 'seconds to wait for a task to come up or back', above(0))
-  num_workers: int = option(1, 'ignored; TF_CONFIG sets the number of workers')
 
   def check(self) -> None:
     if not (self.job_dir or self.pretrained):

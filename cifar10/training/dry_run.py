@@ -92,7 +92,6 @@ def _seconds_per_step(run: Run) -> float:
       max_minutes=None,  # All steps are timed, and nothing is saved between them.
       eval_every_steps=_NEVER,
       save_every_steps=_NEVER,
-      profile_steps=None,
       # A training that goes on takes no values.
       warm_start_from=run.options.warm_start_from if is_new else (),
     )

@@ -38,7 +38,7 @@ def learning_rates(
   if hparams.lr_triangle:
     factor = triangle(global_step, hparams.train_steps, *hparams.lr_triangle)
     return Rates(*(rate * factor for rate in rates))
-  boundaries = hparams.lr_boundaries_steps or [
+  boundaries = [
     steps_of(epochs, examples_per_epoch, examples_per_step)
     for epochs in hparams.lr_boundaries_epochs
   ]

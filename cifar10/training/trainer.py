@@ -235,8 +235,6 @@ def _log_start(run: Run) -> None:
   options, hparams, role = run.options, run.hparams, run.role
   if options.sync and not role.is_sync:
     log.info('--sync is ignored: one replica waits for no other, and --distribute always does')
-  if options.num_workers != 1:
-    log.info('--num-workers is ignored: the cluster says how many there are')
   log.info(
     f'training {hparams.family.describe()} on {run.examples_per_epoch:,} examples, batch '
     f'{hparams.train_batch_size}, {hparams.dtype}, {len(run.placement.tower_devices)} tower(s)'

@@ -124,20 +124,6 @@ def test_the_confusion_matrix_is_a_picture(job, ask):
   assert png == to_png(confusion_picture(matrix, CIFAR10.classes))
 
 
-@pytest.mark.slow
-def test_each_step_that_was_asked_for_has_a_trace(run_here, data_dir, tmp_path):
-  """Two towers'; the first step among them."""
-  more = ['--mode', 'train', '--num-cpu-towers', 2, '--profile-steps', '1:2', '--train-steps', 4]
-  succeeded(run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *more))
-  traces = sorted((tmp_path / 'profile').glob('timeline-*.json'))
-  assert [path.name for path in traces] == ['timeline-1.json', 'timeline-2.json']
-  for path in traces:
-    traced = json.loads(path.read_text())['traceEvents']
-    named = {e['args']['name'] for e in traced if 'MatMul' in e['name'] and e['ph'] == 'X'}
-    # Forward, by the weights and by the input, of two towers.
-    assert len({name for name in named if 'fully_conn' in name}) == 3 * 2
-
-
 def draw(matrix, classes=('cat', 'dog')):
   return np.asarray(confusion_picture(np.array(matrix), classes))
 

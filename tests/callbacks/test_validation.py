@@ -56,9 +56,8 @@ def run(tmp_path):
   [
     ('', {}, ALWAYS),
     ('', {'keep_best': 0}, ALWAYS - {'BestCheckpoint'}),
-    ('', {'profile_steps': '2:3'}, ALWAYS | {'Profile'}),
-    ('worker', {'profile_steps': '2:3'}, {'Progress'}),
-    ('evaluator', {'profile_steps': '2:3'}, ALWAYS - {'Control'}),
+    ('worker', {}, {'Progress'}),
+    ('evaluator', {}, ALWAYS - {'Control'}),
   ],
 )
 def test_a_callback_is_made_if_it_has_something_to_do(run, task, options, expected):

@@ -73,7 +73,7 @@ def test_options_that_do_not_fit_are_refused(given, flag):
     {'backup_workers': 0, 'tta_below': 1.0, 'flip': 'random'},
     {'tta': 'mirror', 'tta_below': 0.5, 'cutout': 8},
     {'recipe': 'fast94', 'tta': 'none'},  # Whose tta_below nobody has given.
-    {'profile_steps': '9:10', 'train_steps': 10, 'stop_at_accuracy': 0.9, 'deterministic': True},
+    {'train_steps': 10, 'stop_at_accuracy': 0.9, 'deterministic': True},
     {'tasks': SERVED, 'sync': True, 'backup_workers': 2, 'lookahead_steps': 5},
     {'tasks': SERVED, 'sync': True, 'deterministic': True},
     {'tasks': {**SERVED, 'evaluator': ['e:1']}, 'stop_at_accuracy': 0.9},

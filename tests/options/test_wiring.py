@@ -155,7 +155,6 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'learning_rate': 0.2}, BASE, {'schedule', *UPDATES}),
   ({'lr_values': (0.5, 0.1)}, PHASES, {'schedule', *UPDATES}),
   ({'lr_boundaries_epochs': (9,)}, PHASES, {'schedule'}),
-  ({'lr_boundaries_steps': (30,)}, PHASES, {'schedule'}),
   ({'lr_triangle': (0.5, 0.5, 0.0)}, BASE, {'schedule', *UPDATES}),
   ({'momentum': 0.5}, BASE, {'second step'}),
   ({'nesterov': True}, BASE, UPDATES),

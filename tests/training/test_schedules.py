@@ -41,14 +41,11 @@ def rates_at(step, **options):
 
 
 @pytest.mark.parametrize(
-  'boundaries', [{'lr_boundaries_epochs': (1, 2)}, {'lr_boundaries_steps': (10, 20)}]
-)
-@pytest.mark.parametrize(
   ('step', 'factor'), [(0, 1), (9, 1), (10, 0.1), (19, 0.1), (20, 0.01), (10**9, 0.01)]
 )
-def test_a_boundary_is_the_first_step_of_the_next_rate(step, factor, boundaries):
+def test_a_boundary_is_the_first_step_of_the_next_rate(step, factor):
   given = {'learning_rate': 0.1, 'muon_learning_rate': 0.5, 'lr_values': (1, 0.1, 0.01)}
-  rates = rates_at(step, **given, **boundaries)
+  rates = rates_at(step, **given, lr_boundaries_epochs=(1, 2))
   assert rates == pytest.approx((0.1 * factor, 0.5 * factor))
 
 

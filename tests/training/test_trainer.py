@@ -303,7 +303,7 @@ def test_the_program_learns(run_here, tmp_path):
   """Textures that no linear model tells apart: three seeds reached 99 %, and chance is 10 %."""
   synthetic_data = ['--data-dir', tmp_path / 'data', '--synthetic', 400]
   assert run_here(*synthetic_data, command=generate_cifar10_tfrecords).returncode == 0
-  schedule = ['--learning-rate', 0.05, '--lr-values', '1,0.1', '--lr-boundaries-steps', 180]
+  schedule = ['--learning-rate', 0.05, '--lr-values', '1,0.1', '--lr-boundaries-epochs', 3.6]
   flags = ['--num-layers', 8, *schedule, '--train-batch-size', 32, '--batch-norm-decay', 0.9]
   job_dir = ['--data-dir', tmp_path / 'data', '--job-dir', tmp_path / 'job']
   line = succeeded(run_here(*job_dir, *flags, '--train-steps', 250))
