@@ -5,10 +5,9 @@ from cifar10.options.flags import COMMON, FAMILIES, shown_default
 
 HEAD = """# Flags
 
-Made by `make docs` from the declarations in `cifar10/`. A recipe sets other defaults, which
-`--list-recipes` prints. Beside these flags the command has `--mode`, `--recipe`, `--network`,
-`--images`, `--out`, `--dry-run`, `--verbose`, `--version`, `--list-recipes` and `--help`, which
-explains them. A flag that is True or False can be given alone (`--nesterov`), with a value
+Made by `make docs`. A recipe sets other defaults, which `--list-recipes` prints. `--help` explains
+these flags and `--mode`, `--recipe`, `--network`, `--images`, `--out`, `--dry-run`, `--verbose` and
+`--version`. A flag that is True or False can be given alone (`--nesterov`), with a value
 (`--nesterov False`) and negated (`--no-nesterov`)."""
 
 
