@@ -32,7 +32,7 @@ from cifar10.networks import own_network
 from cifar10.options import flags
 from cifar10.options.run_options import PRETRAINED, RunOptions
 from cifar10.plan import Plan
-from cifar10.training import dry_run, evaluator, experiment, follow
+from cifar10.training import dry_run, evaluator, experiment
 from cifar10.training.estimator import Answers, Predictor, with_checkpoint
 from cifar10.training.experiment import Experiment
 
@@ -218,7 +218,7 @@ def _results(command: flags.Command, run: Run) -> Iterable[Result]:
   if run.cluster.task_type == 'ps' and isinstance(run.role.monitor, LivenessMonitor):
     return [parameter_server.serve(run.cluster, run.role.monitor)]
   if run.cluster.task_type == 'evaluator':
-    return [follow.follow(run)]
+    return [evaluator.follow(run)]
   if command.mode == 'predict':
     return predicting.run(run, command.images, command.out or '')
   modes: dict[str, Callable[[Run], Result]] = {

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from cifar10.data.manifest import CIFAR10
 from cifar10.job.checkpoints import EMA_SUFFIX
-from cifar10.training import inference, network_builder
+from cifar10.networks import families
+from cifar10.training import inference
 
 IMAGES = np.random.default_rng(0).integers(0, 256, [4, 32, 32, 3]).astype(np.uint8)
 
@@ -26,7 +27,7 @@ def save(hparams, *, with_averages=False):
   rng = np.random.default_rng(1)
   with tf.Graph().as_default():
     tf.compat.v1.set_random_seed(1)  # The kernels are the same in every run.
-    built = network_builder.build(hparams, CIFAR10, is_training=False)
+    built = families.build(hparams, families.layer_settings(hparams, False), CIFAR10)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       inferred = inference.infer(hparams, built, tf.constant(IMAGES))
     variables = tf.compat.v1.global_variables()

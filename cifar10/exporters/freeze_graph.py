@@ -17,8 +17,9 @@ from cifar10.core import devices
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import DatasetInfo
 from cifar10.job.checkpoints import Saver
+from cifar10.networks import families
 from cifar10.options.hparams import HParams
-from cifar10.training import inference, network_builder, optimizers
+from cifar10.training import inference, optimizers
 from cifar10.training.inference import CLASSES, FEATURES, IMAGES, PROBABILITIES
 
 
@@ -51,7 +52,7 @@ def freeze(
   outputs = [CLASSES, PROBABILITIES, FEATURES]
   with devices.side_graph() as graph:
     images = tf.compat.v1.placeholder(tf.uint8, [None, 32, 32, 3], IMAGES)
-    built = network_builder.build(hparams, data, is_training=False)
+    built = families.build(hparams, families.layer_settings(hparams, False), data)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       inferred = inference.infer(hparams, built, images)
     tf.argmax(inferred.logits, 1, name=CLASSES)

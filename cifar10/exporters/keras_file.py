@@ -22,10 +22,9 @@ from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import DatasetInfo
 from cifar10.exporters.freeze_graph import Frozen
-from cifar10.networks.families import NETWORKS
+from cifar10.networks.families import NETWORKS, layer_settings
 from cifar10.networks.fastnet import SHARPNESS, FastNet, standardisation
 from cifar10.options.families import FastNetFamily
-from cifar10.training import network_builder
 from cifar10.training.inference import FEATURES, IMAGES, PROBABILITIES
 
 _KERAS_NAMES = {'scale': 'gamma', 'offset': 'beta'}  # The others are the program's.
@@ -122,7 +121,7 @@ def _model(network: Frozen) -> keras.Model:
   layers: Any = type('KerasNetwork', (_KerasLayers, NETWORKS[type(family)]), {})
   if isinstance(family, FastNetFamily):
     layers, values = _FastNet, _folded(values, data)
-  settings = network_builder.layer_settings(network.hparams, is_training=False)
+  settings = layer_settings(network.hparams, is_training=False)
   images = keras.Input([32, 32, 3], dtype='uint8', name=IMAGES)
   x = keras.layers.Rescaling(1 / 128, -1)(images)
   with tf.compat.v1.variable_scope(family.NAME):

@@ -1,8 +1,9 @@
-"""Builds the network that a family's options describe."""
+"""Builds a job's network from its hyper-parameters."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from cifar10.data.manifest import DatasetInfo
 from cifar10.networks import own_network
@@ -12,6 +13,7 @@ from cifar10.networks.vgg import Vgg
 from cifar10.networks.wrn import WideResNet
 from cifar10.options import families
 from cifar10.options.families import Family, FastNetFamily
+from cifar10.options.hparams import HParams
 from model_base import FamilyNetwork, Layers, LayerSettings
 
 NETWORKS: dict[type[Family], type[FamilyNetwork]] = {
@@ -22,17 +24,29 @@ NETWORKS: dict[type[Family], type[FamilyNetwork]] = {
 }
 
 
+def layer_settings(
+  hparams: HParams, is_training: bool, data_format: str = 'channels_last'
+) -> LayerSettings:
+  """Returns what all layers share; of `hparams` the `dtype` is one of TensorFlow's, not 'auto'."""
+  decay, epsilon = hparams.batch_norm_decay, hparams.batch_norm_epsilon
+  return LayerSettings(is_training, data_format, decay, epsilon, hparams.dtype)
+
+
 def build(
-  family: Family, settings: LayerSettings, data: DatasetInfo, prepared: Prepared | None = None
+  hparams: HParams, settings: LayerSettings, data: DatasetInfo, prepared: Prepared | None = None
 ) -> Layers:
   """Returns the network for a data set's classes, whose `forward_pass` makes its layers.
 
   `prepared` is what `fastnet.prepare` returned, in training; else None (a checkpoint has the
   values). Raises InputError if the code of a user's own network fails.
   """
+  family = hparams.family
+  make = NETWORKS.get(type(family), own_network.build)
   if isinstance(family, FastNetFamily):
-    return FastNet(family, settings, data, prepared)
-  return NETWORKS.get(type(family), own_network.build)(family, settings, data)
+    make = functools.partial(FastNet, prepared=prepared)
+  network = make(family, settings, data)
+  network.freeze(hparams.freeze)
+  return network
 
 
 def build_proxy(

@@ -110,9 +110,8 @@ def with_moving_averages(
     step = tf.compat.v1.train.create_global_step()
     # The average of n batches is their mean, as the decay of batch number n is 1 - 1 / n.
     decay = 1 - 1 / (tf.cast(step, tf.float32) + 1)
-    settings = network_builder.layer_settings(hparams, is_training=True)
-    built = families.build(hparams.family, settings._replace(batch_norm_decay=decay), data)
-    built.freeze(hparams.freeze)
+    settings = families.layer_settings(hparams, is_training=True)
+    built = families.build(hparams, settings._replace(batch_norm_decay=decay), data)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       built.forward_pass(input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)))
     with tf.control_dependencies(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)):

@@ -16,28 +16,18 @@ from cifar10.job import checkpoints, variable_files
 from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.job.run import Run
 from cifar10.networks import own_network
-from cifar10.training import model_fn, network_builder, optimizers
+from cifar10.training import network_builder, optimizers
 from cifar10.training.inference import CLASSES, IMAGES, PROBABILITIES
+from cifar10.training.model_fn import ModelFn, Training
 from estimator_again import estimator as tf_estimator
 
 _Result = TypeVar('_Result')
 
 
-def model_function(
-  run: Run, training: model_fn.Training | None = None
-) -> Callable[..., tf_estimator.EstimatorSpec]:
+def model_function(run: Run, training: Training | None = None) -> ModelFn:
   """Returns the job's model function; of one that trains, with what it must know of that."""
-  placement = run.placement
-  return model_fn.get_model_fn(
-    placement.num_gpus,
-    placement.variable_strategy,
-    run.role.gradients_per_update,
-    num_cpu_towers=placement.num_cpu_towers,
-    data_format=placement.data_format,
-    data=run.data,
-    training=training,
-    use_ema=run.options.use_ema,
-  )
+  workers, use_ema = run.role.gradients_per_update, run.options.use_ema
+  return ModelFn(run.placement, run.data, workers, training, use_ema)
 
 
 def run_config(run: Run) -> tf_estimator.RunConfig:

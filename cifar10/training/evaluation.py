@@ -1,42 +1,41 @@
 """The metrics of an evaluation, in its graph: each counts every example once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from cifar10.training.inference import Inferred
+
+Metrics = dict[str, tuple[tf.Tensor, tf.Operation]]  # Values and updates, by name.
 MATRIX = 'confusion_matrix'  # The graph collection of this matrix: int64 [true, predicted].
 
 
 def metrics(
   labels: tf.Tensor,
-  logits: tf.Tensor,
+  inferred: Inferred,
   classes: Sequence[str],
-  *,
-  plain_logits: tf.Tensor | None,
-  cross_entropy: tf.Tensor,
-  weight_penalty: tf.Tensor,
-) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
+  loss_parts: Mapping[str, tf.Tensor],
+  has_views: bool,
+) -> Metrics:
   """Returns the metrics for `EstimatorSpec`, each an exact mean over the examples.
 
   Args:
     labels: int32 [n].
-    logits: float32 [n, classes]; they classify the examples.
+    inferred: what the network says of the n images.
     classes: the names, by label.
-    plain_logits: those without test-time augmentation, if that is used.
-    cross_entropy: float32 [n].
-    weight_penalty: scalar.
+    loss_parts: float32 [n], or scalars, by name.
+    has_views: whether test-time augmentation is used; then it is also left out.
   """
   mean = tf.compat.v1.metrics.mean
-  top5 = tf.cast(tf.nn.in_top_k(labels, logits, min(5, len(classes))), tf.float32)
-  metrics_by_name = {
-    'accuracy': mean(is_correct(labels, logits)),
-    'other_accuracies/top5': mean(top5),
-    'loss_parts/cross_entropy': mean(cross_entropy),
-    'loss_parts/weight_penalty': mean(weight_penalty),
+  top5 = tf.nn.in_top_k(labels, inferred.logits, min(5, len(classes)))
+  found = {
+    'accuracy': mean(is_correct(labels, inferred.logits)),
+    'other_accuracies/top5': mean(tf.cast(top5, tf.float32)),
+    **{f'loss_parts/{name}': mean(part) for name, part in loss_parts.items()},
   }
-  if plain_logits is not None:
-    metrics_by_name['other_accuracies/without_tta'] = mean(is_correct(labels, plain_logits))
-  return {**metrics_by_name, **_by_class(labels, tf.argmax(logits, 1, tf.int32), classes)}
+  if has_views:
+    found['other_accuracies/without_tta'] = mean(is_correct(labels, inferred.own_logits))
+  return {**found, **_by_class(labels, tf.argmax(inferred.logits, 1, tf.int32), classes)}
 
 
 def is_correct(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -44,9 +43,7 @@ def is_correct(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
   return tf.cast(tf.equal(tf.argmax(logits, 1, tf.int32), labels), tf.float32)
 
 
-def _by_class(
-  labels: tf.Tensor, predicted: tf.Tensor, classes: Sequence[str]
-) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
+def _by_class(labels: tf.Tensor, predicted: tf.Tensor, classes: Sequence[str]) -> Metrics:
   """Returns metrics like 'per_class_accuracy/cat', NaN for a class without examples.
 
   Labels and predictions are int32 [n]; `MATRIX` is their confusion matrix.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from cifar10.job.run import Placement
 from cifar10.networks import families
 from cifar10.networks.fastnet import Prepared
 from cifar10.options.hparams import HParams, from_params
-from cifar10.training import evaluation, network_builder, towers
+from cifar10.training import evaluation, towers
 from cifar10.training.hard_examples import HarderHalf, harder_half
 from cifar10.training.inference import CLASSES, IMAGES, PROBABILITIES, Inferred, infer
 from cifar10.training.optimizers import Groups, averages_saver, make_optimizer
@@ -69,27 +70,140 @@ def get_model_fn(
     use_ema: whether to restore averages in place of variables, outside training.
   """
   placement = Placement(num_gpus, variable_strategy, num_cpu_towers, data_format)
+  return ModelFn(placement, data, num_workers, training, use_ema)
 
-  def model_fn(
-    features: Any, labels: Any, mode: str, params: Any, config: tf_estimator.RunConfig | None = None
+
+@dataclasses.dataclass
+class ModelFn:
+  """What `get_model_fn` returns; the fields are as its arguments."""
+
+  placement: Placement
+  data: DatasetInfo
+  num_workers: int
+  training: Training | None = None
+  use_ema: bool = False
+
+  def __call__(
+    self, features: Any, labels: Any, mode: str, params: Any, config: Any = None
   ) -> tf_estimator.EstimatorSpec:
     hparams = from_params(params)
     if mode == tf_estimator.ModeKeys.TRAIN:
       _add_saver(config.keep_checkpoint_max if config else _KEPT)
-      made = training or Training(Role(), Cifar10DataSet.num_examples_per_epoch('train'))
-      shards = list(zip(features, labels))
-      return _train_spec(hparams, placement, data, made, shards, num_workers=num_workers)
+      return self._train_spec(hparams, list(zip(features, labels)))
     if mode == tf_estimator.ModeKeys.EVAL:
-      network, inferred = _inferred(hparams, placement, data, tf.concat(features, 0))
-      spec = _eval_spec(hparams, data, network, inferred, tf.concat(labels, 0))
+      spec = self._eval_spec(hparams, features, labels)
     else:
-      logits = _inferred(hparams, placement, data, features[IMAGES])[1].logits
+      logits = self._inferred(hparams, features[IMAGES])[1].logits
       predictions = {CLASSES: tf.argmax(logits, 1), PROBABILITIES: tf.nn.softmax(logits)}
       spec = tf_estimator.EstimatorSpec(mode, predictions=predictions)
-    saver = averages_saver() if use_ema else Saver(allow_empty=True)
+    saver = averages_saver() if self.use_ema else Saver(allow_empty=True)
     return spec._replace(scaffold=tf.compat.v1.train.Scaffold(saver=saver))
 
-  return model_fn
+  def _train_spec(self, hparams: HParams, shards: Shards) -> tf_estimator.EstimatorSpec:
+    """A step of training: shards -> towers -> mean gradients -> update."""
+    placement = self.placement
+    training = self.training or Training(Role(), Cifar10DataSet.num_examples_per_epoch('train'))
+    role, cluster = training.role, training.role.cluster
+    staged = []
+    if placement.num_gpus:  # Batches are copied to the towers' devices a step ahead: to GPUs only.
+      staged.append(Staged(shards, [cluster.job + device for device in placement.tower_devices]))
+      shards = staged[0].shards
+    settings = families.layer_settings(hparams, True, placement.data_format)
+    network = families.build(hparams, settings, self.data, training.prepared)
+    proxy = families.build_proxy(hparams.family, settings, self.data, training.prepared)
+    groups = Groups(hparams, collections.ChainMap(network.roles, proxy.roles if proxy else {}))
+    built, halves = self._build_towers(training, shards, groups, network, proxy)
+    # On this worker, from where they travel to the parameter servers together.
+    host = f'{cluster.job}/device:CPU:0' if cluster.num_ps else ''
+    gradients = towers.average_gradients([tower.gradients for tower in built], host)
+    of_proxy = towers.average_gradients([half.gradients for half in halves], host) if halves else []
+    global_step = tf.compat.v1.train.get_or_create_global_step()
+    examples = training.examples_per_epoch, hparams.train_batch_size * self.num_workers
+    rates = learning_rates(hparams, global_step, *examples)
+    role.control.build()
+    rates = Rates(*role.control.rates(*rates))  # Or as `control` has set them.
+    # Else every tower would update the same moving averages at each step.
+    update_ops = built[0].update_ops if role.updates_moving_averages else ()
+    # Lookahead and --ema-decay average the moving averages, too, after their update. The chief of
+    # synchronous training updates variables after a step, which includes them.
+    optimizer = make_optimizer(hparams, rates, groups, () if role.is_sync else update_ops)
+    optimizer = role.optimizer(optimizer, hparams.train_steps)
+    exchanged = role.exchanged(groups.scaled(gradients + of_proxy))
+    train_op = optimizer.apply_gradients(exchanged, global_step)
+    scalars, loss_parts = _losses(built, halves, rates)
+    training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
+    return tf_estimator.EstimatorSpec(
+      tf_estimator.ModeKeys.TRAIN,
+      loss=scalars['loss'],
+      # Beside the update, not before it: a synchronous chief runs the update alone, between two
+      # batches, and would have to compute another batch if the update waited for the averages.
+      train_op=tf.group(train_op, *update_ops, *(each.put for each in staged)),
+      training_hooks=[*staged, *([optimizer] if role.is_sync else [])],
+      scaffold=role.scaffold(),
+    )
+
+  def _build_towers(
+    self,
+    training: Training,
+    shards: Shards,
+    groups: Groups,
+    network: model_base.Layers,
+    proxy: model_base.Layers | None,
+  ) -> tuple[list[Tower], list[HarderHalf]]:
+    """Builds all towers over one set of variables; with a proxy, of what that leaves to learn."""
+    hparams, built, halves = groups.hparams, [], []
+    setters = towers.device_setters(self.placement, training.role.cluster)
+
+    def get_variable(getter: Callable[..., tf.Variable], name: str, **given: Any) -> tf.Variable:
+      if name in training.initializers:
+        given['initializer'] = training.initializers[name]
+      return getter(name, **given)
+
+    for index, (setter, (images, labels)) in enumerate(zip(setters, shards)):
+      with (
+        tf.compat.v1.name_scope(f'tower_{index}'),
+        tf.compat.v1.variable_scope(
+          hparams.family.NAME, reuse=index > 0, custom_getter=get_variable
+        ),
+        tf.compat.v1.device(setter),
+      ):
+        seen = input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)), labels
+        rules = groups.weight_decay, hparams.label_smoothing
+        if proxy:
+          halves.append(harder_half(*seen, proxy, *rules))
+          seen = halves[-1].images, halves[-1].labels
+        built.append(towers.build_tower(*seen, network, *rules))
+    return built, halves
+
+  def _eval_spec(
+    self, hparams: HParams, features: Sequence[tf.Tensor], shards_labels: Sequence[tf.Tensor]
+  ) -> tf_estimator.EstimatorSpec:
+    """The loss and the metrics of all shards."""
+    network, inferred = self._inferred(hparams, tf.concat(features, 0))
+    labels = tf.concat(shards_labels, 0)
+    cross_entropy = towers.cross_entropies(labels, inferred.logits, label_smoothing=0)
+    penalty = towers.weight_penalty(network, Groups(hparams, network.roles).weight_decay)
+    parts = {'cross_entropy': cross_entropy, 'weight_penalty': penalty}
+    found = evaluation.metrics(labels, inferred, self.data.classes, parts, hparams.tta != 'none')
+    loss = tf.reduce_mean(cross_entropy) + penalty
+    return tf_estimator.EstimatorSpec(tf_estimator.ModeKeys.EVAL, loss=loss, eval_metric_ops=found)
+
+  def _inferred(self, hparams: HParams, images: tf.Tensor) -> tuple[model_base.Layers, Inferred]:
+    """Returns the network and what it says of uint8 images; each tower sees an equal part."""
+    settings = families.layer_settings(hparams, False, self.placement.data_format)
+    network = families.build(hparams, settings, self.data)
+    setters = towers.device_setters(self.placement, ALONE)
+    count, num_towers = tf.shape(images)[0], len(setters)
+    # Black ones fill the last part: an empty batch would fail.
+    filled = tf.pad(images, [[0, -count % num_towers], [0, 0], [0, 0], [0, 0]])
+    inferred: list[Inferred] = []
+    for setter, part in zip(setters, tf.split(filled, num_towers)):
+      with (
+        tf.compat.v1.variable_scope(hparams.family.NAME, reuse=bool(inferred)),
+        tf.compat.v1.device(setter),
+      ):
+        inferred.append(infer(hparams, network, part))
+    return network, Inferred(*(tf.concat(parts, 0)[:count] for parts in zip(*inferred)))
 
 
 def _add_saver(max_to_keep: int) -> None:
@@ -97,89 +211,6 @@ def _add_saver(max_to_keep: int) -> None:
   # The Estimator's saver has each parameter server write a part, to a folder that all share.
   saver = Saver(max_to_keep=max_to_keep, defer_build=True, save_relative_paths=True)
   tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
-
-
-def _train_spec(
-  hparams: HParams,
-  placement: Placement,
-  data: DatasetInfo,
-  training: Training,
-  shards: Shards,
-  *,
-  num_workers: int,
-) -> tf_estimator.EstimatorSpec:
-  """A step of training: shards -> towers -> mean gradients -> update."""
-  role, cluster = training.role, training.role.cluster
-  staged = []
-  if placement.num_gpus:  # Batches are copied to the towers' devices a step ahead: to GPUs only.
-    staged.append(Staged(shards, [cluster.job + device for device in placement.tower_devices]))
-    shards = staged[0].shards
-  settings = network_builder.layer_settings(hparams, True, placement.data_format)
-  network = families.build(hparams.family, settings, data, training.prepared)
-  network.freeze(hparams.freeze)
-  proxy = families.build_proxy(hparams.family, settings, data, training.prepared)
-  groups = Groups(hparams, collections.ChainMap(network.roles, proxy.roles if proxy else {}))
-  built, halves = _build_towers(placement, training, shards, groups, network, proxy)
-  # On this worker, from where they travel to the parameter servers together.
-  host = f'{cluster.job}/device:CPU:0' if cluster.num_ps else ''
-  gradients = towers.average_gradients([tower.gradients for tower in built], host)
-  of_proxy = towers.average_gradients([half.gradients for half in halves], host) if halves else []
-  global_step = tf.compat.v1.train.get_or_create_global_step()
-  examples = training.examples_per_epoch, hparams.train_batch_size * num_workers
-  rates = learning_rates(hparams, global_step, *examples)
-  role.control.build()
-  rates = Rates(*role.control.rates(*rates))  # Or as `control` has set them.
-  # Else every tower would update the same moving averages at each step.
-  update_ops = built[0].update_ops if role.updates_moving_averages else ()
-  # Lookahead and --ema-decay average the moving averages, too, after their update. The chief of
-  # synchronous training updates variables after a step, which includes them.
-  optimizer = make_optimizer(hparams, rates, groups, () if role.is_sync else update_ops)
-  optimizer = role.optimizer(optimizer, hparams.train_steps)
-  exchanged = role.exchanged(groups.scaled(gradients + of_proxy))
-  train_op = optimizer.apply_gradients(exchanged, global_step)
-  scalars, loss_parts = _losses(built, halves, rates)
-  training.on_graph(TrainingGraph(*shards[0], scalars, loss_parts, gradients))
-  return tf_estimator.EstimatorSpec(
-    tf_estimator.ModeKeys.TRAIN,
-    loss=scalars['loss'],
-    # Beside the update, not before it: a synchronous chief runs the update alone, between two
-    # batches, and would have to compute another batch if the update waited for the averages.
-    train_op=tf.group(train_op, *update_ops, *(each.put for each in staged)),
-    training_hooks=[*staged, *([optimizer] if role.is_sync else [])],
-    scaffold=role.scaffold(),
-  )
-
-
-def _build_towers(  # noqa: PLR0917
-  placement: Placement,
-  training: Training,
-  shards: Shards,
-  groups: Groups,
-  network: model_base.Layers,
-  proxy: model_base.Layers | None,
-) -> tuple[list[Tower], list[HarderHalf]]:
-  """Builds all towers over one set of variables; with a proxy, of what that leaves to learn."""
-  hparams, built, halves = groups.hparams, [], []
-  setters = towers.device_setters(placement, training.role.cluster)
-
-  def get_variable(getter: Callable[..., tf.Variable], name: str, **given: Any) -> tf.Variable:
-    if name in training.initializers:
-      given['initializer'] = training.initializers[name]
-    return getter(name, **given)
-
-  for index, (setter, (images, labels)) in enumerate(zip(setters, shards)):
-    with (
-      tf.compat.v1.name_scope(f'tower_{index}'),
-      tf.compat.v1.variable_scope(hparams.family.NAME, reuse=index > 0, custom_getter=get_variable),
-      tf.compat.v1.device(setter),
-    ):
-      seen = input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)), labels
-      rules = groups.weight_decay, hparams.label_smoothing
-      if proxy:
-        halves.append(harder_half(*seen, proxy, *rules))
-        seen = halves[-1].images, halves[-1].labels
-      built.append(towers.build_tower(*seen, network, *rules))
-  return built, halves
 
 
 def _losses(
@@ -197,48 +228,3 @@ def _losses(
   correct = [evaluation.is_correct(tower.labels, tower.logits) for tower in built]
   accuracy = tf.reduce_mean(tf.concat(correct, 0))
   return {'loss': loss, 'accuracy': accuracy, 'learning_rate': rates.sgd}, parts
-
-
-def _eval_spec(
-  hparams: HParams,
-  data: DatasetInfo,
-  network: model_base.Layers,
-  inferred: Inferred,
-  labels: tf.Tensor,
-) -> tf_estimator.EstimatorSpec:
-  """The loss and the metrics of what `_inferred` returns."""
-  cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    labels=labels, logits=inferred.logits
-  )
-  weight_penalty = towers.weight_penalty(network, Groups(hparams, network.roles).weight_decay)
-  metrics = evaluation.metrics(
-    labels,
-    inferred.logits,
-    data.classes,
-    plain_logits=None if hparams.tta == 'none' else inferred.own_logits,
-    cross_entropy=cross_entropy,
-    weight_penalty=weight_penalty,
-  )
-  loss = tf.reduce_mean(cross_entropy) + weight_penalty
-  return tf_estimator.EstimatorSpec(tf_estimator.ModeKeys.EVAL, loss=loss, eval_metric_ops=metrics)
-
-
-def _inferred(
-  hparams: HParams, placement: Placement, data: DatasetInfo, images: tf.Tensor
-) -> tuple[model_base.Layers, Inferred]:
-  """Returns the network and what it says of uint8 images; each tower sees an equal part."""
-  network = network_builder.build(
-    hparams, data, is_training=False, data_format=placement.data_format
-  )
-  setters = towers.device_setters(placement, ALONE)
-  count, num_towers = tf.shape(images)[0], len(setters)
-  # Black ones fill the last part: an empty batch would fail.
-  filled = tf.pad(images, [[0, -count % num_towers], [0, 0], [0, 0], [0, 0]])
-  inferred: list[Inferred] = []
-  for setter, part in zip(setters, tf.split(filled, num_towers)):
-    with (
-      tf.compat.v1.variable_scope(hparams.family.NAME, reuse=bool(inferred)),
-      tf.compat.v1.device(setter),
-    ):
-      inferred.append(infer(hparams, network, part))
-  return network, Inferred(*(tf.concat(parts, 0)[:count] for parts in zip(*inferred)))

@@ -1,44 +1,15 @@
-"""Builds a job's network from its hyper-parameters; aside, to count and to check what it has."""
+"""Builds a job's network aside, to count and to check what it has."""
 
 import dataclasses
 
 import tensorflow as tf
 
-import model_base
 from cifar10.core import devices
 from cifar10.core.errors import InputError
 from cifar10.data import manifest
 from cifar10.data.manifest import DatasetInfo
 from cifar10.networks import families
-from cifar10.networks.fastnet import Prepared
 from cifar10.options.hparams import HParams
-
-
-def build(
-  hparams: HParams,
-  data: DatasetInfo,
-  *,
-  is_training: bool,
-  data_format: str = 'channels_last',
-  prepared: Prepared | None = None,
-) -> model_base.Layers:
-  """Returns the network, whose `forward_pass` makes its layers in the default graph.
-
-  Of `hparams` the `dtype` is one of TensorFlow's, not 'auto'. What `fastnet.prepare` returned is
-  not needed where a checkpoint has the values. For the others see `model_base.LayerSettings`.
-  """
-  settings = layer_settings(hparams, is_training, data_format)
-  network = families.build(hparams.family, settings, data, prepared)
-  network.freeze(hparams.freeze)
-  return network
-
-
-def layer_settings(
-  hparams: HParams, is_training: bool, data_format: str = 'channels_last'
-) -> model_base.LayerSettings:
-  """Returns the settings that all layers of a network share; for the arguments see `build`."""
-  decay, epsilon = hparams.batch_norm_decay, hparams.batch_norm_epsilon
-  return model_base.LayerSettings(is_training, data_format, decay, epsilon, hparams.dtype)
 
 
 def network_size(hparams: HParams, data: DatasetInfo) -> tuple[int, int | None]:
@@ -90,7 +61,7 @@ def _built_aside(hparams: HParams, data: DatasetInfo, num_images: int | None = 1
     hparams = dataclasses.replace(hparams, dtype='float32')
   with devices.side_graph() as graph:
     tf.compat.v1.train.create_global_step()  # A user's network may read it.
-    built = build(hparams, data, is_training=False)
+    built = families.build(hparams, families.layer_settings(hparams, False), data)
     with tf.compat.v1.variable_scope(hparams.family.NAME):
       shape = [num_images, manifest.HEIGHT, manifest.WIDTH, manifest.DEPTH]
       built.forward_pass(tf.compat.v1.placeholder(tf.as_dtype(hparams.dtype), shape))

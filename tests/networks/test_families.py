@@ -44,7 +44,7 @@ def groups(hparams):
   """The group of each trainable variable, by name."""
   with tf.Graph().as_default():
     settings = model_base.LayerSettings(True, 'channels_last', 0.9, 1e-5, tf.float32)
-    network = families.build(hparams.family, settings, CIFAR10)
+    network = families.build(hparams, settings, CIFAR10)
     network.forward_pass(tf.zeros([2, 32, 32, 3]))
     names = [variable.op.name for variable in tf.compat.v1.trainable_variables()]
   return {name: hparams.family.group(network.roles[name], hparams) for name in names}

@@ -12,7 +12,7 @@ from cifar10.job import checkpoints, stop_record
 from cifar10.job.run import Placement, Run
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
-from cifar10.training import follow
+from cifar10.training import evaluator
 
 
 def save(path, step):
@@ -31,7 +31,7 @@ def ended_by(folder, step, name_step=None, **hparams):
   options = RunOptions(str(folder), num_gpus=0)
   hparams = HParams(**{'train_batch_size': 32, **hparams})
   run = Run(hparams, options, Role(), CIFAR10, Placement(0, 'CPU'))
-  return follow._ended_by(run, save(f'{folder}/model.ckpt-{name_step or step}', step))
+  return evaluator._ended_by(run, save(f'{folder}/model.ckpt-{name_step or step}', step))
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_an_error_that_passes_skips_no_checkpoint(tmp_path, monkeypatch):
     return fault
 
   monkeypatch.setattr(checkpoints, 'fault_of', fault_of)
-  assert [follow._readable(str(tmp_path)) for _ in range(3)] == ['', '', path]
+  assert [evaluator._readable(str(tmp_path)) for _ in range(3)] == ['', '', path]

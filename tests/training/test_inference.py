@@ -6,8 +6,9 @@ import tensorflow as tf
 from graphs import run
 
 from cifar10.data.manifest import CIFAR10
+from cifar10.networks import families
 from cifar10.options.hparams import from_values
-from cifar10.training import inference, network_builder
+from cifar10.training import inference
 
 FASTNET = {'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift'}
 IMAGES = np.random.default_rng(0).integers(0, 256, [40, 32, 32, 3]).astype(np.uint8)
@@ -21,7 +22,7 @@ def answers():
     inferred = {}
     for below in (1.0, 0.0, 0.5):
       hparams = from_values({**FASTNET, 'tta_below': below})
-      built = network_builder.build(hparams, CIFAR10, is_training=False)
+      built = families.build(hparams, families.layer_settings(hparams, False), CIFAR10)
       with tf.compat.v1.variable_scope('fastnet', reuse=bool(inferred)):
         inferred[below] = inference.infer(hparams, built, tf.constant(IMAGES))
     session.run(tf.compat.v1.global_variables_initializer())

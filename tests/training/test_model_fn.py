@@ -15,9 +15,10 @@ from cifar10.cluster import roles
 from cifar10.cluster.tf_config import Cluster
 from cifar10.data.manifest import CIFAR10
 from cifar10.job.run import Placement, Run
+from cifar10.networks import families
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import evaluation, evaluator, model_fn, network_builder
+from cifar10.training import evaluation, evaluator, model_fn
 from estimator_again import estimator as tf_estimator
 
 TINY = from_values({'num_layers': 8, 'train_batch_size': 8, 'train_steps': 10})
@@ -330,7 +331,9 @@ def test_the_loss_is_one_mean_over_examples(tmp_path):
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.train.create_global_step()
     with tf.compat.v1.variable_scope('resnet'):
-      network_builder.build(TINY, CIFAR10, is_training=False).forward_pass(tf.zeros([1, 32, 32, 3]))
+      families.build(TINY, families.layer_settings(TINY, False), CIFAR10).forward_pass(
+        tf.zeros([1, 32, 32, 3])
+      )
     session.run(tf.compat.v1.global_variables_initializer())
     checkpoint = tf.compat.v1.train.Saver().save(session, f'{tmp_path}/model.ckpt')
   said = {}

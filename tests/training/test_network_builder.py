@@ -67,7 +67,7 @@ def test_every_family_as_tensorflow_counts_it(network):
   hparams = from_values({'network': network, **SMALL[network]})
   with tf.Graph().as_default() as graph:
     settings = model_base.LayerSettings(False, 'channels_last', 0.9, 1e-5, tf.float32)
-    families.build(hparams.family, settings, CIFAR10).forward_pass(tf.zeros([1, 32, 32, 3]))
+    families.build(hparams, settings, CIFAR10).forward_pass(tf.zeros([1, 32, 32, 3]))
     options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
     options['output'] = 'none'
     profile = tf.compat.v1.profiler.profile(graph, cmd='op', options=options)

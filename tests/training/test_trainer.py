@@ -231,13 +231,6 @@ def test_a_signal_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_p
     assert (last['event'], last['reason'], last['step']) == ('end', number.name, step)
 
 
-def test_evaluates_an_earlier_checkpoint(job, run_here, data_dir):
-  checkpoint = os.path.join(job[0], 'model.ckpt-4')
-  flags = ['--mode', 'evaluate', '--subset', 'validation', '--checkpoint', checkpoint]
-  line = succeeded(run_here('--data-dir', data_dir, '--job-dir', job[0], *flags))
-  assert (line['global_step'], line['examples'], line['subset']) == (4, 64, 'validation')
-
-
 def test_a_loss_that_is_no_number_ends_with_one_line(run_here, data_dir, tmp_path):
   """A checkpoint is saved after each step, but none of weights that are no numbers."""
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--train-steps', 50]
