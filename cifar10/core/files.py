@@ -9,12 +9,11 @@ import errno
 import fnmatch
 import io
 import json
-import math
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import IO, Any, TypeVar
 
 from cifar10.core import start_tensorflow
@@ -176,12 +175,8 @@ def json_text(value: Any, **layout: Any) -> str:
 
 
 def finite(value: Any) -> Any:
-  """A value with None in place of NaN and the infinities, which JSON lacks."""
-  if isinstance(value, float):
-    return value if math.isfinite(value) else None
-  if isinstance(value, Mapping):
-    return {key: finite(each) for key, each in value.items()}
-  return [finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+  """A value of JSON's types with None in place of NaN and the infinities, which JSON lacks."""
+  return json.loads(json.dumps(value), parse_constant=lambda name: None)
 
 
 @contextlib.contextmanager
