@@ -3,7 +3,6 @@
 import io
 import itertools
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -17,7 +16,6 @@ from cifar10.core import limits
 from cifar10.core.errors import InputError, StorageError
 from cifar10.data.manifest import DEPTH, HEIGHT, WIDTH
 
-_LARGEST_BYTES = 1 << 28  # Of a file, which is read and decoded as a whole.
 _THREADS = min(4, limits.cores())  # Each holds a whole photograph while scaling it.
 
 Content = TypeVar('Content')
@@ -29,15 +27,12 @@ def read_image(path: str) -> np.ndarray:
   Grey becomes equal red, green and blue; transparency is dropped.
 
   Raises:
-    InputError: the file does not exist, is no image, or is too large.
+    InputError: the file does not exist, or is no image.
     StorageError: it cannot be read.
   """
   try:
-    status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode):  # A folder, or a pipe, which would block.
+    if os.path.exists(path) and not os.path.isfile(path):  # A folder, or a pipe, which blocks.
       raise InputError(f'image {path} is no file')
-    if status.st_size > _LARGEST_BYTES:
-      raise InputError(f'image {path} has over {_LARGEST_BYTES:,} bytes; make it smaller')
     with open(path, 'rb') as file:
       content = file.read()
   except (FileNotFoundError, NotADirectoryError):
