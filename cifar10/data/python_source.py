@@ -83,8 +83,9 @@ class PythonSource:
     count = self._examples_per_epoch
     failed = others_code(lambda said: InputError(f'{self._said}: {said}'), self._function)
     made = self._made.get((0, 1))
-    size = getattr(made, '__len__', getattr(made, 'size', lambda: 0))  # Of an older DataFlow.
-    with failed, contextlib.suppress(NotImplementedError):  # So a DataFlow says: I do not know.
+    size = getattr(made, '__len__', getattr(made, 'size', int))  # Of an older DataFlow.
+    # So say a DataLoader and a DataFlow that they do not know.
+    with failed, contextlib.suppress(TypeError, NotImplementedError):
       count = count or size() * len(labels)
     if not count and self._examples_per_epoch is None:
       raise InputError(
@@ -197,11 +198,11 @@ class PythonSource:
           labels.append(number)
         images.append(rows)
         if len(labels) >= most:
-          yield np.concatenate(images).reshape([-1, *_SHAPE]), np.array(labels, np.int32)
+          yield np.concatenate(images), np.array(labels, np.int32)
           before += len(labels)
           images, labels = [], []
     if labels:
-      yield np.concatenate(images).reshape([-1, *_SHAPE]), np.array(labels, np.int32)
+      yield np.concatenate(images), np.array(labels, np.int32)
     elif not before:  # Or a training would ask for the next epoch, without an end.
       raise self._error(
         f'{part} yields no examples; an iterator must be made anew each time, and with fewer '
@@ -230,12 +231,10 @@ class PythonSource:
 
 
 def _checked(item: object, error: Callable[[str], SourceError]) -> tuple[np.ndarray, list[int]]:
-  """An example, or a batch: uint8 [32 or 32 n, 32, 3], and its labels.
-
-  The image is a copy, because the function may write the next one in its place.
-  """
+  """An example, or a batch: a copy, uint8 [n, 32, 32, 3], and its labels."""
   if not isinstance(item, (tuple, list)) or len(item) != 2:
     raise error(f'it is a {type(item).__name__}, not (image, label)')
+  # A copy, because the function may write the next image in its place.
   image, label = np.array(item[0]), np.asarray(item[1])
   is_image = image.dtype == np.uint8 and image.ndim in (3, 4) and image.shape[-3:] == _SHAPE
   if not is_image or label.dtype.kind not in 'iu' or label.shape != image.shape[:-3]:
@@ -243,5 +242,4 @@ def _checked(item: object, error: Callable[[str], SourceError]) -> tuple[np.ndar
       f'it is {image.dtype} {list(image.shape)} with a label {label.dtype} {list(label.shape)}, '
       f'not uint8 {list(_SHAPE)} with a whole number, or a batch of such'
     )
-  labels = label.tolist() if label.ndim else [int(label)]
-  return (image.reshape(-1, WIDTH, DEPTH) if label.ndim else image), labels
+  return image.reshape(-1, *_SHAPE), label.ravel().tolist()
