@@ -2,10 +2,7 @@
 
 import errno
 import os
-import subprocess
-import sys
 
-import checkout
 import pytest
 import tensorflow as tf
 
@@ -98,13 +95,6 @@ def test_paths():
   assert files.absolute('x') == os.path.join(os.getcwd(), 'x')
   assert not files.is_url('./gs://b')
   assert not files.is_url('://b')
-
-
-def test_local_files_need_no_tensorflow(tmp_path):
-  code = 'import sys; from cifar10.core import files; files.write_text(sys.argv[1], "x")'
-  code += '; assert files.read_object("none") is None; assert "tensorflow" not in sys.modules'
-  command = [sys.executable, '-c', code, str(tmp_path / 'x')]
-  subprocess.run(command, check=True, cwd=checkout.ROOT)
 
 
 def test_a_place_that_cannot_be_reached_is_not_taken_for_an_empty_one(monkeypatch):

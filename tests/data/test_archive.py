@@ -1,16 +1,16 @@
 """Unpacking and reading archives of both formats, refusing bad ones, and fetching them."""
 
 import dataclasses
+import errno
 import hashlib
 import http.server
 import os
 import pickle
-import resource
 import shutil
-import signal
 import tarfile
 import threading
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -98,12 +98,10 @@ def test_what_is_not_the_published_archive_is_refused(cifar10, cifar100, tmp_pat
   assert not os.path.exists(tmp_path / 'data')
 
 
-@pytest.mark.parametrize('kind', ['gz', 'xz'])
-def test_a_damaged_or_truncated_archive_is_refused(cifar10, tmp_path, kind):
-  path = tmp_path / f'a.tar.{kind}'
-  with tarfile.open(path, f'w:{kind}') as tar:
-    tar.add(cifar10.batches, CIFAR10.folder)
-  content = path.read_bytes()
+def test_a_damaged_or_truncated_archive_is_refused(cifar10, tmp_path):
+  path = tmp_path / 'a.tar.gz'
+  with open(cifar10.archive, 'rb') as file:
+    content = file.read()
   middle = len(content) // 2
   damaged = content[:middle] + bytes(100) + content[middle + 100 :]
   for bad in (damaged, content[:0], content[:10], content[:1000], content[:middle]):
@@ -173,17 +171,11 @@ class Server(http.server.BaseHTTPRequestHandler):
   def do_GET(self):
     asked = self.headers.get('Range')
     self.server.asked.append(asked)
-    start = 0
-    if self.server.behaviour == 'missing':
-      return self.send_error(404)
-    if asked and self.server.behaviour == 'too long':
-      return self.send_error(416)
-    if asked and self.server.behaviour != 'no range':
-      start = int(asked[len('bytes=') : -1])
-      self.send_response(206)
-      self.send_header('Content-Range', f'bytes {start}-{len(CONTENT) - 1}/{len(CONTENT)}')
-    else:
-      self.send_response(200)
+    if self.server.behaviour == 'missing' or (asked and self.server.behaviour == 'too long'):
+      return self.send_error(404 if self.server.behaviour == 'missing' else 416)
+    is_part = asked and self.server.behaviour != 'no range'
+    start = int(asked[len('bytes=') : -1]) if is_part else 0
+    self.send_response(206 if is_part else 200)
     self.send_header('Content-Length', str(len(CONTENT) - start))
     self.end_headers()
     drops = self.server.drops > 0
@@ -229,14 +221,8 @@ def test_another_server_or_file_is_downloaded_from_the_start(server, tmp_path, b
     assert (tmp_path / 'a').read_bytes() == CONTENT
 
 
-def test_a_full_disk_is_not_the_network_s_fault(server, tmp_path):
-  """100 kB are allowed of 300 kB."""
-  before = resource.getrlimit(resource.RLIMIT_FSIZE)
-  handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-  try:
-    with pytest.raises(OSError, match='File too large'):
-      archive.download(server.url, f'{tmp_path}/a')
-  finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+def test_a_full_disk_is_not_the_network_s_fault(server, tmp_path, monkeypatch):
+  full = mock.Mock(side_effect=OSError(errno.ENOSPC, 'No space left on device'))
+  monkeypatch.setattr(shutil, 'copyfileobj', full)
+  with pytest.raises(OSError, match='No space left'):
+    archive.download(server.url, f'{tmp_path}/a')

@@ -83,13 +83,14 @@ def test_the_remedy_has_the_flags_that_made_the_records(tmp_path):
   assert manifest.remedy(str(path)) == f'restore it, or {remedy} --force'
 
 
-def test_neither_it_nor_what_refuses_loads_tensorflow():
+def test_neither_it_nor_what_refuses_loads_tensorflow(tmp_path):
   """The command line describes a data dir before TensorFlow is there."""
   program = (
-    'import sys; import generate_cifar10_tfrecords; '
+    'import sys; import generate_cifar10_tfrecords; from cifar10.core import files; '
+    'files.write_text(sys.argv[1], ""); assert files.read_object("none") is None; '
     "assert not any(name.startswith('tensorflow.') for name in sys.modules)"
   )
-  checkout.python('-c', program, must_succeed=True)
+  checkout.python('-c', program, tmp_path / 'x', must_succeed=True)
 
 
 def blocks(language):
