@@ -3,8 +3,7 @@
 --network inception_v3:InceptionFamily, with this folder in PYTHONPATH.
 
 Szegedy et al. 2015, 'Rethinking the Inception Architecture for Computer Vision' (arXiv
-1512.00567), section 6; branches and widths are those of TF-Slim's `inception_v3`, and so are the
-names of the blocks:
+1512.00567), section 6; branches, widths and names of blocks are those of TF-Slim's `inception_v3`:
 
   stem: 3x3 32, 3x3 32, 3x3 64, 1x1 80, 3x3 192    32 x 32 x  192
   max pool                                         16 x 16 x  192
@@ -18,16 +17,12 @@ names of the blocks:
 Differences from the paper, whose images of 299x299 pixels make grids of 35x35, 17x17 and 8x8:
 
 - The stem's first convolution has stride 1 and the pool after its third is left out, as section
-  9 does for images of 79x79. The pool before mixed_5b stays: without it every grid would be twice
-  as large and cost four times as much, and the grids are half the size of the paper's already.
-- No convolution or pool shrinks the image at its edges: with stride 1 the output keeps the
-  input's size, with stride 2 it has half of it (the paper uses VALID padding in the stem and the
-  grid reductions).
-- There is no auxiliary classifier with a second loss. The paper finds that it does not help early
-  in training and is a regulariser near its end (section 4).
+  9 does for images of 79x79. The pool before mixed_5b stays: without it all would cost four times
+  as much.
+- No convolution or pool shrinks the image at its edges, as the paper's stem and reductions do.
+- There is no auxiliary classifier with a second loss, which is a regulariser (section 4).
 - Batch norm has a scale, as in PyTorch's torchvision; TF-Slim leaves it out.
-
-As in TF-Slim, and unlike figure 5, one branch of mixed_5 has a 5x5 convolution.
+- As in TF-Slim, and unlike figure 5, one branch of mixed_5 has a 5x5 convolution.
 """
 
 import dataclasses
@@ -133,21 +128,20 @@ class InceptionV3(FamilyNetwork):
     with tf.compat.v1.variable_scope(name):
       for number, (kernel_size, filters) in enumerate(convs, 1):
         strides = stride if number == len(convs) else 1
-        x = self._conv_bn_relu(x, kernel_size, self._scaled(filters), number, strides)
+        width = max(int(filters * self._options.inception_width), _FEWEST_CHANNELS)
+        x = self._conv_bn_relu(x, kernel_size, width, number, strides)
       return x
 
   def _dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
     """Sets each element to 0 with probability `rate`, divides the others by 1 - rate, in training.
 
-    The expectation stays `x`, which evaluation returns. Srivastava et al. 2014, 'Dropout: A
-    Simple Way to Prevent Neural Networks from Overfitting', section 10.
+    Srivastava et al. 2014, 'Dropout: A Simple Way to Prevent Neural Networks from Overfitting'.
     """
     if rate == 0 or not self._is_training:
       return x
-    # The seed depends on the step, not on a generator's state, which no checkpoint holds: a resumed
-    # job drops the same elements as one that was not interrupted. And on the name, which layers and
-    # towers do not share: TensorFlow's own seed would count the random operations before, of which
-    # a resumed warm start has more.
+    # The seed depends on the step, so that a resumed job drops the same elements, and on the name,
+    # which layers and towers do not share. TensorFlow's own seed would count the random operations
+    # before, of which a resumed warm start has more.
     step = tf.compat.v1.train.get_or_create_global_step()
     seeds = list(tf.compat.v1.random.get_seed(zlib.crc32(x.op.name.encode()) & 0x7FFFFFFF))
     seed = tf.random.experimental.stateless_fold_in(seeds, tf.cast(step, tf.int32))
@@ -156,10 +150,7 @@ class InceptionV3(FamilyNetwork):
     return tf.cast(dropped, x.dtype)
 
   def _max_pool_3(self, x: tf.Tensor) -> tf.Tensor:
-    """Halves the even height and width: windows of 3x3 pixels, centred like a convolution's.
-
-    Pool and convolution outputs lie over the same pixels, so they can be concatenated.
-    """
+    """Halves the even height and width, by windows over the same 3x3 pixels as a convolution's."""
     paddings = [[1, 0] if axis in self._spatial_axes else [0, 0] for axis in range(4)]
     x = tf.pad(x, paddings, constant_values=x.dtype.min)
     return tf.nn.max_pool2d(x, 3, 2, 'VALID', data_format=self._op_data_format)
@@ -167,9 +158,6 @@ class InceptionV3(FamilyNetwork):
   def _concat(self, *branches: tf.Tensor) -> tf.Tensor:
     """Concatenates activations of the same height and width along the channels."""
     return tf.concat(branches, self._channel_axis)
-
-  def _scaled(self, filters: int) -> int:
-    return max(int(filters * self._options.inception_width), _FEWEST_CHANNELS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,11 +174,4 @@ class InceptionFamily(cifar10.Family):
     check=Check(lambda width: 0 < width <= 16, 'must be above 0 and at most 16'),
     fixed=True,
   )
-  inception_dropout: float = option(
-    0.2, "dropout rate of the dense layer's inputs", check=BELOW_ONE
-  )
-
-  def describe(self) -> str:
-    """Returns for example 'Inception v3, 0.5 times as wide'."""
-    scaled = '' if self.inception_width == 1 else f', {self.inception_width:g} times as wide'
-    return f'Inception v3{scaled}'
+  inception_dropout: float = option(0.2, 'dropout rate before the dense layer', check=BELOW_ONE)

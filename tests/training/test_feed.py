@@ -1,5 +1,6 @@
 """Training and evaluating on a Python source: as the program does it."""
 
+import importlib
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 
 import given_sources
+import numpy as np
 import pytest
 from checkout import ROOT
 from outcome import events, followed, refused, succeeded, until
@@ -15,6 +17,8 @@ from outcome import events, followed, refused, succeeded, until
 import cifar10
 import cifar10_main
 from cifar10 import report
+from cifar10.core import user_code
+from cifar10.data.python_source import PythonSource
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 64]
 
@@ -58,6 +62,23 @@ def test_python_takes_a_function_and_an_iterable_as_it_stands(data_dir, tmp_path
     assert named == ('given_sources:Flow', 'given:list')[number]
   with pytest.raises(cifar10.InputError, match=r'given:list is an object .*; give it again'):
     cifar10.train(job, data_dir, train_steps=6, **given)
+
+
+@pytest.mark.parametrize('is_dict', [False, True])
+def test_a_loader_like_pytorchs_is_a_source(data_dir, tmp_path, monkeypatch, is_dict):
+  """Batches of 32, float NCHW, which are the numbered images."""
+  monkeypatch.syspath_prepend(os.path.join(ROOT, 'examples'))
+  images, labels = map(np.stack, zip(*given_sources.listed()))
+  floats = np.float32(images.transpose(0, 3, 1, 2) / 255)
+  batches = [(floats[start : start + 32], labels[start : start + 32]) for start in (0, 32, 64)]
+  loader = [dict(zip(('image', 'label'), pair)) if is_dict else list(pair) for pair in batches]
+  source = importlib.import_module('torch_loader').TorchLoader(loader)
+  found = PythonSource('--source', user_code.given(source), 10)
+  assert found.num_examples_per_epoch() == 96
+  for there, made in zip((images, labels), found.all_examples(), strict=True):
+    np.testing.assert_array_equal(made, there)
+  given = {'network': 'tiny_network:Tiny', 'train_batch_size': 16, 'mode': 'train'}
+  assert cifar10.train(tmp_path / 'job', data_dir, source=source, train_steps=2, **given)
 
 
 def test_what_is_wrong_before_training_leaves_the_job_dir_alone(train, tmp_path):
