@@ -4,7 +4,7 @@ from cifar10.callbacks.base import Callback, Evaluation, Step
 from cifar10.core import files
 from cifar10.core.logs import log
 from cifar10.core.option import flag_of
-from cifar10.job import checkpoints, metrics_log
+from cifar10.job import checkpoints, metrics_log, stop_record
 from cifar10.job.run import Run
 
 
@@ -42,9 +42,23 @@ class EarlyStopping(Callback):
 
   def on_evaluate_end(self, evaluation: Evaluation) -> None:
     if evaluation.chooses:
-      self._check('stop_at_accuracy', evaluation.result['accuracy'])
-      events = metrics_log.read(self._run.job_dir)
-      self._check('stop_without_gain', evaluations_without_gain(events))
+      self._judge(evaluation.result['accuracy'], metrics_log.read(self._run.job_dir))
+
+  def judge_again(self) -> None:
+    """Judges the evaluation of the step at which training resumes, if no end has followed it.
+
+    A process may be killed after an evaluation, before it has recorded the end that this decides.
+    """
+    run, events = self._run, metrics_log.read(self._run.job_dir)
+    now = [each for each in events if each['step'] >= run.step]
+    made = [each for each in now if each.get('subset') == 'validation']
+    is_heeded = any(each.get('reason') in stop_record.LIMITS for each in now)
+    if made and run.hparams.train_on == 'train' and not is_heeded:
+      self._judge(made[0]['accuracy'], events)
+
+  def _judge(self, accuracy: float, events: list[metrics_log.Event]) -> None:
+    self._check('stop_at_accuracy', accuracy)
+    self._check('stop_without_gain', evaluations_without_gain(events))
 
   def _check(self, name: str, value: float) -> None:
     """Ends training if the value has reached the option's limit."""

@@ -248,11 +248,11 @@ def naming_errors(flag: str, folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing_errors(flag: str, folder: str) -> Iterator[None]:
-  """A context for a command's first write: raises InputError for OSErrors but of a full disk."""
+  """A context for a command's first write: raises InputError, but for a disk's own faults."""
   try:
     yield
   except OSError as error:
-    if error.errno in FULL:
+    if error.errno in (*FULL, errno.EIO):
       raise
     said = f'{flag} {folder} cannot be written ({error.strerror}); name another'
     raise InputError(said) from error

@@ -269,6 +269,8 @@ def keep_best(job_dir: str, source: str, evaluation: Mapping[str, Any], count: i
   Raises FileNotFoundError where the checkpoint was deleted during its evaluation.
   """
   name, folder = os.path.basename(source), os.path.join(job_dir, BEST)
+  for path in files.matching(folder, '*.tmp'):  # A killed process was writing it.
+    files.remove(path)
   entries = [entry for entry in read_best(job_dir) if entry['checkpoint'] != name]
   entries.append({**evaluation, 'checkpoint': name})
   # Among equals the earlier one stays first.

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from cifar10.callbacks import registry
 from cifar10.callbacks.base import Callback, Meter
+from cifar10.callbacks.validation import EarlyStopping
 from cifar10.cluster.control import ControlState
 from cifar10.cluster.parameter_server import announce_done, chief_is_done, step_there
 from cifar10.cluster.roles import Role
@@ -76,6 +77,7 @@ class JobEstimator(tf_estimator.Estimator):
     """
     run = self._run
     if reason := still_ended(run.options):
+      self._make_hooks()  # Whose callbacks hear of the last evaluation, if a kill cut it off.
       announce_done(run.cluster)
       self.ended_by = reason.name
       return self
@@ -89,6 +91,8 @@ class JobEstimator(tf_estimator.Estimator):
       own_hooks = self._make_hooks()
       try:
         self._make_up_for_an_evaluation()
+        if run.stop_reason and not run.cluster.is_distributed:  # Others must hear of it in a step.
+          more |= {'steps': None, 'max_steps': run.step}
         with self._examples.reading(), run.role.connected(self.config.session_config):
           self._tell_lost_steps()
           super().train(input_fn, [*own_hooks, *(hooks or [])], **more)
@@ -144,6 +148,8 @@ class JobEstimator(tf_estimator.Estimator):
     is_due &= run.evaluates and run.role.evaluates_on_the_way
     if is_due and not metrics_log.has_evaluation(run.job_dir, step, run.split_on_the_way):
       self.evaluator.evaluated(run.split_on_the_way, on_the_way=True)
+    elif is_due:
+      EarlyStopping(run).judge_again()
 
   def _tell_lost_steps(self) -> None:
     """The chief's, before it restores: says which steps the servers have and no checkpoint has."""
