@@ -8,9 +8,8 @@ import functools
 from cifar10.data.manifest import DatasetInfo
 from cifar10.networks import own_network
 from cifar10.networks.fastnet import FastNet, Prepared
-from cifar10.networks.resnet import FamilyResNet
+from cifar10.networks.resnet import FamilyResNet, WideResNet
 from cifar10.networks.vgg import Vgg
-from cifar10.networks.wrn import WideResNet
 from cifar10.options import families
 from cifar10.options.families import Family, FastNetFamily
 from cifar10.options.hparams import HParams

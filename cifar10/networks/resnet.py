@@ -1,18 +1,20 @@
-"""ResNets for 32x32 images: the 6n+2 networks of He et al. 2015 and their 9n+2 bottleneck form.
+"""ResNets for 32x32 images: the 6n+2 networks of He et al. 2015, 9n+2 bottlenecks, and wide ones.
 
 Widths, with n blocks a stage ('Deep Residual Learning', section 4.2; the bottleneck form is the
-ResNet-164 and ResNet-1001 of 'Identity Mappings'):
+ResNet-164 and ResNet-1001 of 'Identity Mappings'; WRN-d-k has d = 6n+4 layers, k times as wide:
+Zagoruyko and Komodakis 2016, 'Wide Residual Networks', arXiv 1605.07146, table 1):
 
-  stage              output    6n+2    9n+2
-  init (3x3 conv)    32 x 32     16      16
-  stage1             32 x 32     16      64
-  stage2             16 x 16     32     128
-  stage3               8 x 8     64     256
-  mean, dense              1     10      10
+  stage              output    6n+2    9n+2    WRN
+  init (3x3 conv)    32 x 32     16      16     16
+  stage1             32 x 32     16      64    16k
+  stage2             16 x 16     32     128    32k
+  stage3               8 x 8     64     256    64k
+  mean, dense              1     10      10     10
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -72,6 +74,17 @@ class FamilyResNet(StagedResNet):
     x = self._input(x, input_data_format)
     version = options.resnet_version
     return self._stacked(x, residual, blocks, widths, version=version, activates_first=True)
+
+
+class WideResNet(StagedResNet):
+  """The WRN-d-k that the options describe."""
+
+  def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
+    blocks = (self._options.wrn_depth - 4) // 6  # And a shortcut's layer in each stage.
+    widths = [width * self._options.wrn_widen_factor for width in (16, 32, 64)]
+    # Figure 1b. The projection is as in the authors' code, models/wide-resnet.lua.
+    residual = functools.partial(self._residual_v2, projects=True)
+    return self._stacked(self._input(x, input_data_format), residual, blocks, widths)
 
 
 class ResNetCifar10(FamilyResNet):

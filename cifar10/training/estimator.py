@@ -97,12 +97,7 @@ def with_checkpoint(run: Run, use: Callable[[str], _Result]) -> _Result:
 
 
 class Restored:
-  """A job's network in a graph and a session of its own, which begins without values.
-
-  Attributes:
-    spec: the model function's.
-    session: with the graph.
-  """
+  """A job's network in a graph and a session of its own, which begins without values."""
 
   def __init__(self, run: Run, mode: str, inputs: Callable[[], tuple[Any, Any]]):
     """Builds the graph; `inputs` makes features and labels there."""

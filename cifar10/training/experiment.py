@@ -70,13 +70,9 @@ def _trained(run: Run, estimator: JobEstimator) -> dict[str, Any]:
 
 
 def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
-  """Returns the Estimator and the two specs of a job's training.
+  """Returns the Estimator and the two specs of a job's training; `with_evaluations` in any process.
 
   Everything that can be refused is refused here, and nothing is written.
-
-  Args:
-    run: one process of the job.
-    with_evaluations: whether checkpoints are evaluated, by this process or beside it.
 
   Raises:
     InputError: data are missing or not the job's, or the towers cannot share a batch.

@@ -44,13 +44,7 @@ class JobEstimator(tf_estimator.Estimator):
   """
 
   def __init__(self, run: Run, training: Training, examples: Examples):
-    """Writes nothing.
-
-    Args:
-      run: from `experiment.for_training`.
-      training: what the model function must know of the training.
-      examples: the training's.
-    """
+    """Writes nothing; `run` is from `experiment.for_training`."""
     self.evaluator = Evaluator(run)
     self.ended_by = ''
     self.task_hook = _TaskHook(run.role)

@@ -15,9 +15,8 @@ from test_model_base import DECAY, EPSILON, to_nchw
 
 import model_base
 from cifar10.data.manifest import CIFAR10
-from cifar10.networks.resnet import FamilyResNet
+from cifar10.networks.resnet import FamilyResNet, WideResNet
 from cifar10.networks.vgg import Vgg
-from cifar10.networks.wrn import WideResNet
 from cifar10.options.families import ResNetFamily, VggFamily, WideResNetFamily
 
 pytestmark = pytest.mark.usefixtures('graph')
@@ -195,25 +194,14 @@ def run_with(params, fetches):
 #
 # Bottlenecks. A block from a to b with width w = b / 4 has 2a + aw + 2w + 9ww + 2w + wb, and ab of
 # projection.
-# stage 1, first (16 to 64, w 16): 32 + 256 + 32 + 2,304 + 32 + 1,024 + 1,024        =  4,704
-#          others (64 to 64):     128 + 1,024 + 32 + 2,304 + 32 + 1,024              =  4,544
-# stage 2, first (64 to 128, w 32): 128 + 2,048 + 64 + 9,216 + 64 + 4,096 + 8,192    = 23,808
-#          others:                  256 + 4,096 + 64 + 9,216 + 64 + 4,096            = 17,792
-# stage 3, first (128 to 256, w 64): 256 + 8,192 + 128 + 36,864 + 128 + 16,384
-#                                    + 32,768                                        = 94,720
-#          others:        512 + 16,384 + 128 + 36,864 + 128 + 16,384                 = 70,400
-# First convolution 432, last bn 2 x 256 = 512, fully connected 256x10 + 10 = 2,570.
+# First blocks, 16 to 64, 64 to 128, 128 to 256: 4,704, 23,808 and 94,720; others 4,544, 17,792 and
+# 70,400. First convolution 432, last bn 2 x 256 = 512, fully connected 256x10 + 10 = 2,570.
 # Together 126,746 + 92,736(n-1); n = 18 gives 1,703,258: the 1.7 M of ResNet-164 in Identity
 # Mappings, table 4.
 #
 # VGG. A 3x3 convolution from a to b channels and its batch norm: 9ab + 2b.
-#              convolutions of VGG-16, ab                                    channels
-#   group 1:   3x64 + 64x64                     = 192 + 4,096     =     4,288     128
-#   group 2:   64x128 + 128x128                 = 8,192 + 16,384  =    24,576     256
-#   group 3:   128x256 + 2 x 256x256            = 32,768 + 131,072 =  163,840     768
-#   group 4:   256x512 + 2 x 512x512            = 131,072 + 524,288 = 655,360   1,536
-#   group 5:   3 x 512x512                                        =   786,432   1,536
-#   together                                                        1,634,496   4,224
+# VGG-16, ab: 192 + 4,096, 8,192 + 16,384, 32,768 + 131,072, 131,072 + 524,288 and 3 x 262,144 are
+# 1,634,496; channels: 2 x 64 + 2 x 128 + 3 x 256 + 6 x 512 = 4,224.
 # 9 x 1,634,496 = 14,710,464; 2 x 4,224 = 8,448; dense 512x10 + 10 = 5,130: 14,724,042.
 # VGG-19 has one more convolution in each of the last three groups:
 # 9 x (65,536 + 2 x 262,144) + 2 x (256 + 2 x 512) = 5,308,416 + 2,560 = 5,310,976 more, 20,035,018,

@@ -112,18 +112,3 @@ def test_refuses_what_a_training_refuses(run_here, data_dir, tmp_path):
   (job / 'checkpoint').write_text('')  # So that it has begun.
   assert 'was trained on other data' in refusal(data_dir)
   assert sorted(os.listdir(job)) == ['checkpoint', 'config.json']
-
-
-def test_refuses_a_damaged_job_as_a_training_does(run_here, data_dir, tmp_path):
-  """With the same line, and the training changes nothing either."""
-  job = tmp_path / 'job'
-  (job / 'best').mkdir(parents=True)
-  (job / 'config.json').write_text('{"num_layers": 8}')
-  (job / 'best' / 'model.ckpt-3.index').touch()  # So that it has begun.
-  (job / 'ended.json').write_text('{')
-  before = contents(job)
-  where = ['--data-dir', data_dir, '--job-dir', job, *SMALL]
-  said = refused(run_here(*where, '--dry-run'))
-  assert 'ended.json is damaged' in said
-  assert refused(run_here(*where)) == said
-  assert contents(job) == before

@@ -38,12 +38,6 @@ def counted(tmp_path, monkeypatch):
   return lambda: sorted(path.read_text().splitlines())
 
 
-def test_one_process_trains_by_the_loop_of_tensorflow(run_main, data_dir, tmp_path, counted):
-  ran = run_main('--data-dir', data_dir, '--job-dir', tmp_path / 'job', *FLAGS)
-  assert ran.returncode == 0, ran.stderr
-  assert counted() == ['worker 0']  # What the Estimator calls a process without a cluster.
-
-
 @pytest.mark.cluster
 @pytest.mark.parametrize('more', [[], ['--sync'], ['--distribute', 'multi_worker_mirrored']])
 def test_chief_and_worker_train_by_it(data_dir, tmp_path, counted, more):

@@ -134,20 +134,6 @@ def test_evaluates_at_multiples_wherever_it_resumed(run_here, data_dir, tmp_path
   assert evaluated() == [2, 3, 4, 6, 7]
 
 
-def test_towers_evaluate_as_one_does(job, run_here, data_dir):
-  """Batches of 34, 34 and 2 images for three towers: no part is full."""
-  folder, first = job
-  flags = ['--mode', 'evaluate', '--num-cpu-towers', 3, '--eval-batch-size', 34]
-  line = succeeded(run_here('--data-dir', data_dir, '--job-dir', folder, *flags))
-  before = succeeded(first)
-  assert line['examples'] == 70
-  assert line['accuracy'] == pytest.approx(before['accuracy'], abs=1.5 / 70)
-  assert line['cross_entropy'] == pytest.approx(before['cross_entropy'], rel=1e-4)
-  by_class = np.array(list(line['accuracy_by_class'].values()))
-  # Of seven images each: whole images, and each counted once.
-  np.testing.assert_allclose(7 * by_class, np.round(7 * by_class), atol=1e-4)
-
-
 def test_an_evaluation_counts_when_the_best_are_kept(run_here, data_dir, tmp_path, monkeypatch):
   """The disk is full when the checkpoint is to be copied: the same command makes up for it."""
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--train-steps', 2]

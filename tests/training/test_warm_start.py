@@ -1,8 +1,6 @@
 """Starting with the variables of another job, and leaving some of them as they are."""
 
-import os
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -10,8 +8,6 @@ import tensorflow as tf
 from outcome import refused, succeeded
 from recomputed import variables
 
-from cifar10.core.errors import InputError
-from cifar10.job import variable_files
 from cifar10.options.hparams import from_values
 from cifar10.training import model_fn
 from estimator_again import estimator as tf_estimator
@@ -99,14 +95,6 @@ def test_refuses_a_source_before_the_job_dir_is_made(write, said, run_here, data
   assert said in line
   assert line.count('; name ') == 1
   assert not job.exists()
-
-
-def test_a_damaged_checkpoint_is_named(other, tmp_path):
-  for suffix in ('index', 'data-00000-of-00001'):
-    shutil.copy(f'{other}/model.ckpt-3.{suffix}', tmp_path)
-  os.truncate(tmp_path / 'model.ckpt-3.data-00000-of-00001', 1000)
-  with pytest.raises(InputError, match=r'^--flag .*model\.ckpt-3: damaged: '):
-    variable_files.open_source(str(tmp_path / 'model.ckpt-3'), '--flag')
 
 
 @pytest.mark.parametrize('towers', [1, pytest.param(2, marks=pytest.mark.slow)])
