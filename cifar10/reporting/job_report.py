@@ -174,6 +174,10 @@ def collect(
   if not history.events:
     notes.append('There is no metrics.jsonl: curves, commands, versions, hardware are not known.')
   run = job_run.begin(hparams, options)
+  found, mistakes = _evaluated(run, split)
+  if split not in hparams.train_on.split('+'):
+    given = history.events, found.step, found.accuracy.value, run.data.num_classes
+    notes += filter(None, [evaluator.low_accuracy(*given)])
   return JobReport(
     letter,
     path,
@@ -183,7 +187,8 @@ def collect(
     {**history.start.get('options', {}), **all_values(hparams)},
     next(iter(checkpoints.read_best(path)), None),
     notes,
-    *_evaluated(run, split),
+    found,
+    mistakes,
   )
 
 

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -26,6 +26,7 @@ from cifar10.training.estimator import Restored, with_checkpoint
 from cifar10.training.evaluation import MATRIX
 from estimator_again import estimator as tf_estimator
 
+_FAR = 0.15  # A lower accuracy by more is no chance, even of a hundred images.
 _LOOK_SECONDS = 1  # Between two looks at the latest checkpoint.
 Examples = Cifar10DataSet | PythonSource
 Metrics = Mapping[str, Any]  # By name: float32 scalars, and the matrix under MATRIX.
@@ -158,6 +159,10 @@ class Evaluator:
     shown = ('accuracy', 'accuracy_top5', 'cross_entropy')
     said = '  '.join(f'{name} {made.result[name]:.4f}' for name in shown)
     log.info('evaluated at step %s on %s  %s', f'{step:,}', split, said)
+    if made.is_held_out:
+      events, count = metrics_log.read(job_dir), self._run.data.num_classes
+      if low := low_accuracy(events, step, made.result['accuracy'], count):
+        log.info(low)
 
 
 def printed(run: Run, split: str, checkpoint: str, metrics: Metrics) -> dict[str, Any]:
@@ -178,6 +183,27 @@ def printed(run: Run, split: str, checkpoint: str, metrics: Metrics) -> dict[str
     'checkpoint': checkpoint,
     **({'weights': 'ema'} if run.options.use_ema else {}),
   }
+
+
+def low_accuracy(
+  events: Sequence[metrics_log.Event], step: int, accuracy: float, num_classes: int
+) -> str:
+  """Returns what an accuracy on held-out images far below the training's may be; '' for others.
+
+  Far is less than half as much above chance, and a difference that is none of chance. What
+  training measures is of augmented images and of the hundred steps before, so rather too low.
+  """
+  trained = [
+    each['accuracy'] for each in events if each['event'] == 'train' and each['step'] <= step
+  ]
+  chance, before = 1 / num_classes, trained[-1] if trained else 0.0
+  if accuracy > before - _FAR or accuracy - chance >= (before - chance) / 2:
+    return ''
+  return (
+    f'{accuracy:.4f} is far below the accuracy in training, {before:.4f}: it may be the learning '
+    "rate, too few steps for batch norm's averages, overfitting, or images unlike those of "
+    'training (docs/training.md, "Why is my accuracy low?")'
+  )
 
 
 def evaluate_once(run: Run) -> dict[str, Any]:
