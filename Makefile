@@ -49,8 +49,7 @@ demo: $(STAMP)
 	rm -rf $(DEMO)
 	$(BIN)/python generate_cifar10_tfrecords.py --data-dir $(DEMO)/data --synthetic 1000
 	$(BIN)/python cifar10_main.py --data-dir $(DEMO)/data --job-dir $(DEMO)/job --num-layers 8 \
-	  --train-steps 200 --eval-every-steps 100 --lr-boundaries-epochs 4,5.6 --lr-values 1,0.1,0.01 \
-	  --batch-norm-decay 0.95
+	  --train-steps 200 --eval-every-steps 100 --lr-boundaries-epochs 4,5.6 --lr-values 1,0.1,0.01
 	$(BIN)/python cifar10_main.py --job-dir $(DEMO)/job --mode export
 	$(BIN)/python cifar10_main.py --job-dir $(DEMO)/job --mode predict --images docs/pictures/cat.jpg
 	$(BIN)/python cifar10_main.py --pretrained resnet20 --mode predict --images docs/pictures/cat.jpg

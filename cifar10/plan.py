@@ -64,7 +64,9 @@ def check(given: Mapping[str, Any]) -> Plan:
   learning = {name: given[name] for name in set(given) - option.names(Command, RunOptions)}
   if command.recipe:
     learning = recipe_values(command.recipe, learning)
-  options, hparams = _job(learning, options, training=training)
+  # A recipe trains as it was measured. What a warm start brings is no initial value to forget.
+  begin = {'batch_norm_warmup': not (command.recipe or options.warm_start_from)}
+  options, hparams = _job(learning, options, begin, training=training)
   _check_needs(given, hparams, options)
   for is_broken, message in _rules(hparams, options, cluster, command.mode):
     if is_broken:
@@ -109,9 +111,12 @@ def check_out(path: str, *suffixes: str) -> None:
 
 
 def _job(
-  learning: Mapping[str, Any], options: RunOptions, *, training: bool
+  learning: Mapping[str, Any], options: RunOptions, begin: Mapping[str, Any], *, training: bool
 ) -> tuple[RunOptions, HParams]:
-  """Returns the options with the job's folder, and the given hyper-parameters with the job's."""
+  """Returns the options with the job's folder, and the given hyper-parameters with the job's.
+
+  A new job has the values of `begin`, too.
+  """
   config: dict[str, Any] | None
   if options.pretrained:
     options, config = pretrained.as_job(options)
@@ -119,7 +124,7 @@ def _job(
     config = (job_config.read_begun if training else job_config.read_config)(options.job_dir)
   if not config:
     if training:
-      return options, from_values(learning)
+      return options, from_values({**learning, **begin})
     raise InputError(f'--job-dir {options.job_dir} holds no trained network; train one first')
   for name, unchanged in gone.LEARNING.items():
     if config.get(name, unchanged) != unchanged:

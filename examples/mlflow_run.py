@@ -24,7 +24,7 @@ class Curves(cifar10.Callback):
     mlflow.log_metrics({f'{split}_accuracy': accuracy}, evaluation.step)
 
 
-options = {'num_layers': 8, 'train_steps': 200, 'eval_every_steps': 50, 'batch_norm_decay': 0.9}
+options = {'num_layers': 8, 'train_steps': 200, 'eval_every_steps': 50}
 os.environ['MLFLOW_ALLOW_FILE_STORE'] = 'true'  # In place of a database.
 mlflow.set_tracking_uri('file:runs')
 with mlflow.start_run() as run:

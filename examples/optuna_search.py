@@ -27,7 +27,7 @@ def accuracy(trial):
   rate = trial.suggest_float('learning_rate', 0.003, 3, log=True)
   decay = trial.suggest_float('weight_decay', 1e-5, 1e-2, log=True)
   options = {'num_layers': 8, 'train_steps': 200, 'eval_every_steps': 50}
-  options |= {'learning_rate': rate, 'weight_decay': decay, 'batch_norm_decay': 0.9}
+  options |= {'learning_rate': rate, 'weight_decay': decay}
   try:
     cifar10.train(job, 'data', callbacks=[Reports(trial)], **options)
   except cifar10.CallbackError as error:

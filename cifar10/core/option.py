@@ -106,6 +106,7 @@ class Declaration(NamedTuple):
   metavar: str | None = None  # As --help shows a value.
   fixed: bool = False  # Cannot change once the job exists: its checkpoints would not fit.
   switch: bool = False  # Cannot change between 0 and not 0: this selects the optimizer's variables.
+  has_flag: bool = True  # Else config.json alone has it.
   needs: str = ''  # The name of the option without which this one has no effect.
 
   def require(self, value: object) -> None:

@@ -103,7 +103,8 @@ def full_parser(
   for title, cls in {**COMMON, **titled}.items():
     group = parser.add_argument_group(title)
     for declared in declarations(cls):
-      _add_flag(group, declared)
+      if declared.has_flag:
+        _add_flag(group, declared)
   return parser
 
 

@@ -11,7 +11,10 @@ from cifar10.core.option import as_flag, declarations
 from cifar10.options import flags, gone
 
 DECLARED = [
-  declared for cls in {**flags.COMMON, **flags.FAMILIES}.values() for declared in declarations(cls)
+  declared
+  for cls in {**flags.COMMON, **flags.FAMILIES}.values()
+  for declared in declarations(cls)
+  if declared.has_flag
 ]
 
 

@@ -170,6 +170,7 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'ema_decay': 0.1}, {**BASE, 'ema_decay': 0.5}, {'average of the weights'}),
   ({'use_distortion_for_training': False}, BASE, {'batches'}),
   ({'batch_norm_decay': 0.5}, BASE, {'averages'}),
+  ({'batch_norm_warmup': True}, BASE, {'averages'}),
   ({'batch_norm_epsilon': 0.5}, BASE, EVERYTHING - {'averages'}),
   ({'tta': 'mirror'}, BASE, {'evaluation', 'accuracy without views'}),
   # Of ten classes the likeliest has a tenth at least: no image is doubtful.

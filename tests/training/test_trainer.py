@@ -283,7 +283,7 @@ def test_the_program_learns(run_here, tmp_path):
   synthetic_data = ['--data-dir', tmp_path / 'data', '--synthetic', 400]
   assert run_here(*synthetic_data, command=generate_cifar10_tfrecords).returncode == 0
   schedule = ['--learning-rate', 0.05, '--lr-values', '1,0.1', '--lr-boundaries-epochs', 3.6]
-  flags = ['--num-layers', 8, *schedule, '--train-batch-size', 32, '--batch-norm-decay', 0.9]
+  flags = ['--num-layers', 8, *schedule, '--train-batch-size', 32]
   job_dir = ['--data-dir', tmp_path / 'data', '--job-dir', tmp_path / 'job']
   line = succeeded(run_here(*job_dir, *flags, '--train-steps', 250))
   assert line['accuracy'] > 0.9
