@@ -88,7 +88,10 @@ class ModelFn:
   ) -> tf_estimator.EstimatorSpec:
     hparams = from_params(params)
     if mode == tf_estimator.ModeKeys.TRAIN:
-      _add_saver(config.keep_checkpoint_max if config else _KEPT)
+      # The Estimator's saver has each parameter server write a part, to a folder that all share.
+      kept = config.keep_checkpoint_max if config else _KEPT
+      saver = Saver(max_to_keep=kept, defer_build=True, save_relative_paths=True)
+      tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
       return self._train_spec(hparams, list(zip(features, labels)))
     if mode == tf_estimator.ModeKeys.EVAL:
       spec = self._eval_spec(hparams, features, labels)
@@ -209,13 +212,6 @@ class ModelFn:
       ):
         inferred.append(infer(hparams, network, part))
     return network, Inferred(*(tf.concat(parts, 0)[:count] for parts in zip(*inferred)))
-
-
-def _add_saver(max_to_keep: int) -> None:
-  """Makes the chief write whole checkpoints."""
-  # The Estimator's saver has each parameter server write a part, to a folder that all share.
-  saver = Saver(max_to_keep=max_to_keep, defer_build=True, save_relative_paths=True)
-  tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
 
 
 def _losses(

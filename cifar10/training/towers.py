@@ -201,11 +201,8 @@ class Staged(tf.compat.v1.train.SessionRunHook):
 
   By default TensorFlow copies a batch when its step begins, and a GPU waits. Here each step takes
   the batch that the step before has put on its tower's device, and meanwhile puts the next one
-  there, like tensorpack's StagingInput. As a hook it puts the first ones there.
-
-  Attributes:
-    shards: to take in place of those given.
-    put: the operation by which each step puts the next ones there.
+  there by `put`, like tensorpack's StagingInput: it takes `shards` in place of those given. As a
+  hook it puts the first ones there.
   """
 
   def __init__(self, shards: Shards, devices: Sequence[str]):
