@@ -21,7 +21,7 @@ from tasks import ALL_REDUCE, FOREVER, PATIENCE_SECONDS, RESNET, SMALL, Tasks
 
 from cifar10 import local_cluster
 from cifar10.core.errors import TaskLostError
-from cifar10.job import checkpoints, metrics_log
+from cifar10.job import checkpoints, job_config, metrics_log
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 long = pytest.mark.long
@@ -251,13 +251,30 @@ def test_a_killed_backup_worker(cluster):
   assert not tasks.said('chief 0', 'waiting for (?!worker 1)')
 
 
-def test_a_killed_worker_that_synchronous_training_needs(cluster):
+def test_a_refused_chief_tells_the_other_tasks(cluster, tmp_path):
+  """Which would wait --start-timeout, ten minutes, for it."""
+  with job_config.training_lock(str(tmp_path / 'job')):
+    tasks = cluster(*FOREVER)
+    assert tasks.ended() == [2, TaskLostError.code, TaskLostError.code], tasks.text()
+  for name in tasks.names:
+    [line] = tasks.said(name, 'error: .*')
+    assert f'process {os.getpid()} on ' in line
+    assert name == 'chief 0' or re.search(r'error: .*chief 0 \(\S+\) was refused: --job-dir', line)
+
+
+def test_a_hanging_worker_that_synchronous_training_needs_and_a_killed_one(cluster):
   tasks = cluster(*FOREVER, '--sync', workers=2)
   tasks.until_step(10)
-  tasks.kill('worker 1')
   address = tasks.addresses['worker'][1]
+  stopped = tasks.processes['worker 1']
+  stopped.send_signal(signal.SIGSTOP)
   for name in ('chief 0', 'worker 0'):
-    tasks.until(lambda: tasks.said(name, f'waiting for worker 1 .{address}.'))  # noqa: B023
+    tasks.until(lambda: tasks.said(name, f'for worker 1 .{address}., which hangs$'))  # noqa: B023
+  stopped.send_signal(signal.SIGCONT)
+  tasks.until_step(tasks.step() + 20)
+  tasks.kill('worker 1')
+  for name in ('chief 0', 'worker 0'):
+    tasks.until(lambda: tasks.said(name, f'waiting for worker 1 .{address}.$'))  # noqa: B023
   step = tasks.step()
   time.sleep(3)
   assert tasks.step() == step

@@ -7,13 +7,17 @@ even after it is mended. So threads knock at every task's address:
 - It answers again, and for as long no step follows: TensorFlow still waits for what was lost.
 - The host answers that nobody listens: the task has ended. It has `start_timeout` to come back; an
   all-reduce cannot go on without it, and ends soon.
+- It listens, and no longer greets who connects, as TensorFlow's server does: the task hangs.
+- It says why it was refused, by a mistake before its first step: who needs it ends.
 """
 
+import contextlib
+import functools
 import math
 import socket
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import Cluster
@@ -26,6 +30,8 @@ _SAVE_SECONDS = 10  # More for a server: the chief saves what is there before it
 _REDUCE_SECONDS = 8  # All-reduce: a starting task may not listen at once.
 _REPORT_SECONDS = 15  # Between two log lines on missing tasks.
 _LOOK_SECONDS = 5  # Between two knocks at who is there; at others, a second.
+_TELL_SECONDS = 15  # For the other tasks to hear why this one was refused: some may start later.
+_REFUSED = b'refused: '
 CHIEF = 'chief 0'
 # What a task is found to be: `_NEW` until it is seen, `_BACK` from the end of a cut to a step.
 _NEW, _HERE, _SILENT, _BACK, ENDED = range(5)
@@ -47,6 +53,8 @@ class LivenessMonitor(SignalMonitor):
     self._start_timeout = start_timeout
     self._began = self._reported = time.monotonic()
     self._found = dict.fromkeys(cluster.peers, (_NEW, self._began))  # And since when.
+    self._hangs: dict[str, bool] = {}  # Of the tasks that have once greeted.
+    self._refusals: dict[str, str] = {}  # Of whom, and why.
 
   def __enter__(self) -> 'LivenessMonitor':
     """Starts to receive signals and to look for the tasks. Must run in the main thread.
@@ -64,6 +72,26 @@ class LivenessMonitor(SignalMonitor):
       threading.Thread(target=self._watch, args=[name], daemon=True).start()
     threading.Thread(target=self._decide, daemon=True).start()
     return self
+
+  def __exit__(self, *exception: object) -> None:
+    if isinstance(exception[1], InputError) and self._cluster.peers and not self._stepped_at:
+      self.closed = True
+      with contextlib.suppress(InputError):  # TensorFlow's server may have the port.
+        self._tell_of(exception[1])
+    super().__exit__(*exception)
+
+  def _tell_of(self, mistake: InputError) -> None:
+    """Tells the other tasks, which knock here, why this one never trains."""
+    told: set[bytes] = set()
+    deadline = time.monotonic() + _TELL_SECONDS
+    with self._listen() as door:
+      door.settimeout(1)
+      while len(told) < len(self._found) and time.monotonic() < deadline and not self.stopping:
+        with contextlib.suppress(OSError), door.accept()[0] as other:
+          other.settimeout(1)
+          other.sendall(_REFUSED + str(mistake).encode())
+          told.add(other.recv(100))  # Its name; nothing, if it only asked who listens.
+          told.discard(b'')
 
   def wait_for_peers(self) -> None:
     """Waits until all tasks listen, as this one does meanwhile; raises what `check` does."""
@@ -90,7 +118,7 @@ class LivenessMonitor(SignalMonitor):
       ENDED: _REDUCE_SECONDS if needs_all else self._start_timeout,
       _NEW: self._start_timeout,
     }
-    return time.monotonic() - since >= seconds[found]
+    return name in self._refusals or time.monotonic() - since >= seconds[found]
 
   @property
   def _waiting_since(self) -> float:
@@ -100,14 +128,28 @@ class LivenessMonitor(SignalMonitor):
     """Knocks at a task's address until this process ends."""
     is_here = False
     while not self._left.wait(_LOOK_SECONDS if is_here else 1):
-      self._note(name, knock(self._cluster.peers[name]))
+      self._note(name, knock(self._cluster.peers[name], functools.partial(self._hear, name)))
       is_here = self._found[name][0] == _HERE and not self._cluster.is_reduced
+
+  def _hear(self, name: str, door: socket.socket) -> None:
+    """Hears what a task says to who connects: TensorFlow's greeting, or why it was refused."""
+    said = b''
+    with contextlib.suppress(OSError):  # Nothing within a second.
+      said = door.recv(4096)
+    if said.startswith(_REFUSED):
+      door.sendall(self._cluster.name.encode())
+      if name not in self._hangs:  # Else it was started again: another try may be better.
+        self._refusals[name] = said.removeprefix(_REFUSED).decode(errors='replace')
+    elif said or name in self._hangs:
+      self._hangs[name] = not said
 
   def _note(self, name: str, found: int) -> None:
     """Keeps what a knock found, and since when that is so."""
     before, since = self._found[name]
     now = time.monotonic()
     if found != _HERE:
+      if name in self._hangs:
+        self._hangs[name] = False
       found = _NEW if before == _NEW else found
     else:
       was_cut = before == _SILENT and now - since > 2 * _LOOK_SECONDS
@@ -128,22 +170,34 @@ class LivenessMonitor(SignalMonitor):
       return
     if time.monotonic() - self._reported >= _REPORT_SECONDS:
       self._reported = time.monotonic()
-      missing = [name for name, (found, _) in self._found.items() if found not in (_HERE, _BACK)]
+      is_there = {_HERE, _BACK}
+      missing = [
+        name
+        for name, (found, _) in self._found.items()
+        if found not in is_there or self._hangs.get(name)
+      ]
       if time.monotonic() - self._waiting_since < _REPORT_SECONDS:  # Steps are made, if not saved.
         missing = [name for name in missing if name == CHIEF]
-      if missing:
-        log.info('waiting for %s', self._listed(missing))
+      if needed := self._needed(missing):
+        log.info('waiting for %s', self._listed(needed))
     lost = [name for name in self._found if self.is_lost(name)]
     if self._serves:  # Who has ended may come back: `parameter_server.serve` has for whom it waits.
-      lost = [name for name in lost if self._found[name][0] != ENDED]
-    workers = [name for name in lost if name.startswith('worker')]
-    if len(workers) > self._spare_workers or len(workers) < len(lost):
+      lost = [name for name in lost if self._found[name][0] != ENDED or name in self._refusals]
+    if lost := self._needed(lost):
       self.lost, self.stopping = self.lost_tasks(lost), True
       self._end_or_exit(self.lost, TaskLostError.code)
+
+  def _needed(self, names: list[str]) -> list[str]:
+    """Returns those of the tasks without which this one cannot go on."""
+    workers = [name for name in names if name.startswith('worker')]
+    spared = workers if len(workers) <= self._spare_workers else []
+    return [name for name in names if name not in spared]
 
   def lost_tasks(self, names: Collection[str]) -> str:
     """Returns a message with lost tasks' names and addresses, and the remedy."""
     listed, found = self._listed(names), {self._found[name][0] for name in names}
+    if reasons := [self._refusals[name] for name in names if name in self._refusals]:
+      return f'{listed} was refused: {reasons[0]}'
     if found & {_SILENT, _BACK}:
       return f'{listed} was cut off for {CUT_SECONDS} s; start all tasks again'
     if ENDED in found and self._cluster.is_reduced:
@@ -154,8 +208,11 @@ class LivenessMonitor(SignalMonitor):
     )
 
   def _listed(self, names: Collection[str]) -> str:
-    """Formats tasks as 'ps 0 (host:1), worker 1 (host:2)'."""
-    return ', '.join(f'{name} ({self._cluster.peers[name]})' for name in names)
+    """Formats tasks as 'ps 0 (host:1), worker 1 (host:2), which hangs'."""
+    return ', '.join(
+      f'{name} ({self._cluster.peers[name]}){", which hangs" * self._hangs.get(name, False)}'
+      for name in names
+    )
 
   def _listen(self) -> socket.socket:
     """Listens at this task's port; raises InputError if it cannot."""
@@ -183,15 +240,16 @@ def reachable(address: str) -> bool:
   return knock(address) == _HERE
 
 
-def knock(address: str) -> int:
+def knock(address: str, hear: Callable[[socket.socket], None] = lambda door: None) -> int:
   """Connects to 'host:port' and hangs up; returns whether the task is `_HERE` or has `ENDED`.
 
   Or `_SILENT`: nothing answered, for the cable is cut, or the host is off. Where a host answers
   that nobody listens, its kernel has ended the connections of who did. A name that nobody knows is
-  of no host; one that cannot be asked for may be.
+  of no host; one that cannot be asked for may be. `hear` is called with the connection.
   """
   try:
-    socket.create_connection(_place(address), timeout=1).close()
+    with socket.create_connection(_place(address), timeout=1) as door:
+      hear(door)
   except OSError as error:
     is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
     return ENDED if is_unknown or isinstance(error, ConnectionRefusedError) else _SILENT
