@@ -51,9 +51,11 @@ def survey(job_dir: str) -> Survey:
   latest, by_step = listed(job_dir), all_by_step(job_dir)
   paths = [path for _, path in sorted(by_step.items(), reverse=True)]
   damaged = {}
+  if not latest and not any(by_step):  # A new job, or one that was killed during its first save.
+    return Survey(None, {})
   if latest:  # Whoever wrote the list anew has given up what is newer.
     paths = [latest, *(each for each in paths if files.absolute(each) != files.absolute(latest))]
-  elif paths:
+  else:
     damaged[os.path.join(job_dir, LIST)] = 'it names no checkpoint'
   for path in paths:
     if not (fault := fault_of(path)):
@@ -61,12 +63,10 @@ def survey(job_dir: str) -> Survey:
     if path == latest != listed(job_dir):  # A training has saved a newer one and deleted this one.
       return survey(job_dir)
     damaged[path] = fault
-  if latest or any(by_step):  # Else killed during its first save, at step 0.
-    raise InputError(
-      f'damaged: {Survey(None, damaged).described()}; no checkpoint in {job_dir} is whole: restore '
-      'one, or name another folder'
-    )
-  return Survey(None, {})
+  raise InputError(
+    f'damaged: {Survey(None, damaged).described()}; no checkpoint in {job_dir} is whole: restore '
+    'one, or name another folder'
+  )
 
 
 def listed(job_dir: str) -> str | None:

@@ -126,7 +126,13 @@ def test_a_list_of_another_place_is_damaged_and_one_that_goes_back_is_obeyed(job
   assert checkpoints.survey(str(job)) == (f'{job}/model.ckpt-2', {})
 
 
-def test_a_process_killed_in_its_first_save_leaves_a_new_job(tmp_path):
+def test_a_process_killed_in_its_first_save_leaves_a_new_job(tmp_path, job):
+  """Also where the checkpoint is whole, and the list of checkpoints not yet written."""
+  for path in job.glob('model.ckpt-[1-9]*'):
+    path.unlink()
+  (job / 'checkpoint').unlink()
+  assert not checkpoints.fault_of(f'{job}/model.ckpt-0')
+  assert checkpoints.survey(str(job)) == (None, {})
   for name in (f'model.ckpt-0{DATA}', 'model.ckpt-0.index'):
     (tmp_path / name).touch()
     assert checkpoints.survey(str(tmp_path)) == (None, {})
