@@ -70,7 +70,11 @@ class Metrics(Callback):
       self._saved_at = step  # TensorFlow saves the restored checkpoint again.
     if not self._started and step:  # What lost steps took counts; at step 0 all begins anew.
       run.seconds_before = max((event.get('seconds') or 0 for event in events), default=0)
-    self._write('start', step, steps_lost=steps_lost, resumed=resumed, **_described(run))
+    described = _described(run)
+    for before in [event for event in events if event['event'] == 'start'][-1:]:
+      if (tasks := before.get('cluster')) != described['cluster']:
+        log.info('unlike before in this job: tasks %s -> %s', tasks, described['cluster'])
+    self._write('start', step, steps_lost=steps_lost, resumed=resumed, **described)
     self._started, self._sampled_at = True, step
     collected = session.graph.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
     self._summaries = [each for each in collected if not _NOT_SHOWN.match(each.op.name)]

@@ -30,8 +30,14 @@ def job(run_main, data_dir, tmp_path_factory):
   every = ['--eval-every-steps', 60, '--save-every-steps', 40]
   for steps in (110, 120):
     where = ['--data-dir', data_dir, '--job-dir', folder]
-    succeeded(run_main(*where, *SMALL, *every, '--train-steps', steps))
+    ran = run_main(*where, *SMALL, *every, '--train-steps', steps)
+    succeeded(ran)
+    tasks = "tasks {'chief': 1, 'worker': 2, 'ps': 1} -> {}"
+    assert (f'unlike before in this job: {tasks}' in ran.stderr) == (steps == 120)
     if steps == 110:
+      log = folder / 'metrics.jsonl'  # As if it had been a cluster's.
+      of_cluster = '"cluster":{"chief":1,"worker":2,"ps":1}'
+      log.write_text(log.read_text().replace('"cluster":{}', of_cluster))
       (folder / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-60"\n')
       os.remove(folder / 'model.ckpt-110.index')
   return folder
