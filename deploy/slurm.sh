@@ -30,12 +30,17 @@ srun --distribution=cyclic --kill-on-bad-exit=0 --wait=0 bash -c '
   run() {
     TF_CONFIG=$("$PYTHON" deploy/slurm_environment.py) || return 2
     export TF_CONFIG
-    "$PYTHON" cifar10_main.py "$@"
+    task=$(sed -E "s/.*\"type\": \"(.*)\", \"index\": (.*)}}/\1 \2/" <<< "$TF_CONFIG")
+    "$PYTHON" cifar10_main.py "$@" 2> >(label "$task: " >&2)
+  }
+  label() {  # Until the program has said its last line.
+    trap "" TERM
+    exec sed -u "s/^/$1/"
   }
   code=0
   run "$@" || code=$?
   if [ "$code" != 0 ] && [ "$code" != 143 ]; then
-    echo "error: rank $SLURM_PROCID ended with code $code; ending the others" >&2
+    echo "error: ${task:-rank $SLURM_PROCID} ended with code $code; ending the others" >&2
     trap "" TERM  # scancel is in this step, too.
     scancel --signal=TERM "$SLURM_JOB_ID.$SLURM_STEP_ID" || true
   fi

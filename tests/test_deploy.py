@@ -189,7 +189,7 @@ def run_slurm_script(tmp_path):
       tmp_path,
       'python',
       f'[ "$1" != deploy/slurm_environment.py ] || exec {shlex.quote(sys.executable)} "$@"\n'
-      'echo "$TF_CONFIG"; shift; echo "$@"',
+      'echo "$TF_CONFIG"; shift; echo "$@"; echo hello >&2',
     )
     environment = {
       **os.environ,
@@ -212,6 +212,7 @@ def test_the_slurm_script_starts_every_task_with_its_flags(run_slurm_script):
   lines = result.stdout.splitlines()
   tasks = [parse_cluster(text).name for text in lines[::2]]
   assert tasks == ['chief 0', 'worker 0', 'ps 0', 'evaluator 0']
+  assert sorted(result.stderr.splitlines()) == sorted(f'{name}: hello' for name in tasks)
   for arguments in lines[1::2]:
     flags = parse(shlex.split(arguments))
     assert (flags.data_dir, flags.job_dir, flags.num_layers) == ('/data', '/job', 20)
