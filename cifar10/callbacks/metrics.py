@@ -22,6 +22,7 @@ from tensorflow.train import Coordinator
 import cifar10
 from cifar10.callbacks.base import EVERY_STEPS, Callback, Evaluation, Means, TrainingGraph
 from cifar10.core import devices, files
+from cifar10.core.logs import log
 from cifar10.core.option import values
 from cifar10.job import metrics_log
 from cifar10.job.run import Run
