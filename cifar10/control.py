@@ -60,6 +60,8 @@ def _lift(job_dir: str, order: str) -> dict[str, object]:
   if value is None and rates.pop(verb, None) is not None:
     control_requests.remember_rates(job_dir, rates)
     return {'ok': True, 'answer': f'{verb} follows the schedule when the job is started'}
+  if verb == 'go-on':
+    raise CommandError(f'the job in {job_dir} has not ended early; its command goes on with it')
   raise CommandError(f'nobody trains in {job_dir}; start the training first')
 
 

@@ -81,7 +81,7 @@ def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
 def test_nobody_trains(run_here, tmp_path):
   result = run_here(tmp_path, 'go-on', command=cifar10.control)
   assert (result.returncode, result.stdout) == (1, '')
-  assert result.stderr == f'error: nobody trains in {tmp_path}; start the training first\n'
+  assert result.stderr.startswith(f'error: the job in {tmp_path} has not ended early; ')
   refused(run_here(tmp_path, 'learning_rate=fast', command=cifar10.control), at_once=True)
   assert os.listdir(tmp_path) == []
 

@@ -106,7 +106,6 @@ def test_a_family_has_options(run_here, data_dir, tmp_path):
   ('network', 'says'),
   [
     ('outside_parts:no_variable', 'has no variable to train'),
-    ('outside_parts:fails', "fails: KeyError: 'no such layer' ("),
     ('outside_parts:bare_variable', 'bare, which nothing would train'),
     ('outside_parts:keras_batch_norm', 'in evaluation, which is missing in tra'),
     ('outside_parts:layer_with_regularizer', 'give --weight-decay'),

@@ -79,9 +79,4 @@ class _Named(Callback):
 
 def _named(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
   """Returns the function with its errors raised as CallbackError by name."""
-
-  def called(*args: Any) -> Any:
-    with others_code(lambda said: CallbackError(f'{name}: {said}'), call, _PASSING):
-      return call(*args)
-
-  return called
+  return others_code(lambda said: CallbackError(f'{name}: {said}'), call, _PASSING)(call)

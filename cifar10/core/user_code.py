@@ -15,7 +15,7 @@ from cifar10.core.errors import InputError, SourceError
 from cifar10.core.logs import one_line
 
 # In the names of files that are nobody's own code.
-_NOT_OWN = (os.path.join(cifar10.__path__[0], ''), '<frozen importlib', '/tensorflow/')
+_NOT_OWN = (f'{cifar10.__path__[0]}/', '<frozen importlib', '/tensorflow/', '/contextlib.py')
 
 
 class Given(str):

@@ -30,6 +30,12 @@ from cifar10.options.run_options import RunOptions
 _of_distortion = functools.partial(option, needs='use_distortion_for_training')
 
 
+def _door(what: str, **declared: bool) -> Any:
+  """Returns the option that names a Python function, which does `what`."""
+  help = f'a Python function that {what}'
+  return option(None, help, FUNCTION, metavar='MODULE:FUNCTION', **declared)
+
+
 @dataclasses.dataclass(frozen=True)
 class Augmentation(Options):
   """Options of random crop, mirroring and cutout; defaults: He et al. 2015, section 4.2."""
@@ -64,16 +70,10 @@ class HParams(Options):
     choices=('train', 'train+validation'),
     fixed=True,
   )
-  source: str | None = option(
-    None,
-    'a Python function that yields the training examples in place of the split (docs/data.md)',
-    FUNCTION,
-    metavar='MODULE:FUNCTION',
-    fixed=True,
+  source: str | None = _door(
+    'yields the training examples in place of the split (docs/data.md)', fixed=True
   )
-  validation_source: str | None = option(
-    None, 'as --source, in place of the validation split', FUNCTION, metavar='MODULE:FUNCTION'
-  )
+  validation_source: str | None = _door('yields examples in place of the validation split')
   examples_per_epoch: int | None = option(
     None, 'examples of --source in an epoch (default: its len())', at_least(1), needs='source'
   )

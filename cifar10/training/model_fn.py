@@ -56,8 +56,8 @@ def get_model_fn(
   """Returns the Estimator's model function, `model_fn(features, labels, mode, params)`.
 
   In TRAIN and EVAL features and labels are tuples with a shard for each tower, as `input_fn` has
-  them. In PREDICT features is {'images': uint8 [n, 32, 32, 3]}. `params` are the hyper-parameters,
-  or a dict or an object that has some of them by name.
+  them; in PREDICT features may also be {'images': uint8 [n, 32, 32, 3]}. `params` are the
+  hyper-parameters, or a dict or an object that has some of them by name.
 
   Args:
     num_gpus: each has a tower.
@@ -96,7 +96,8 @@ class ModelFn:
     if mode == tf_estimator.ModeKeys.EVAL:
       spec = self._eval_spec(hparams, features, labels)
     else:
-      logits = self._inferred(hparams, features[IMAGES])[1].logits
+      images = features[IMAGES] if isinstance(features, Mapping) else tf.concat(features, 0)
+      logits = self._inferred(hparams, images)[1].logits
       predictions = {CLASSES: tf.argmax(logits, 1), PROBABILITIES: tf.nn.softmax(logits)}
       spec = tf_estimator.EstimatorSpec(mode, predictions=predictions)
     saver = averages_saver() if self.use_ema else Saver(allow_empty=True)

@@ -30,7 +30,6 @@ def train(run_here, data_dir, tmp_path):
   ('callback', 'code', 'says'),
   [
     ('outside_parts:Fails', 1, 'outside_parts:Fails: on_step_end: ValueError: step 1 is bad'),
-    ('outside_parts:SetsNoRate', 1, 'SetsNoRate: on_step_end: ValueError: learning_rate is -0.1'),
     ('outside_parts:ReadsTooMuch', 1, 'on_step_end: OutOfRangeError: no more images'),
     ('outside_parts:TakesNoRun', 1, '--callback outside_parts:TakesNoRun: TypeError: '),
     ('builtins:repr', 2, '--callback builtins:repr gives '),

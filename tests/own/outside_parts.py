@@ -74,10 +74,6 @@ def no_variable(images, is_training, num_classes):
   return tf.zeros([tf.shape(images)[0], num_classes]) + tf.reduce_mean(images)
 
 
-def fails(images, is_training, num_classes):
-  raise KeyError('no such layer')
-
-
 def bare_variable(images, is_training, num_classes):
   weights = tf.Variable(tf.zeros([3, num_classes]), name='bare')
   return tf.matmul(tf.reduce_mean(tf.cast(images, tf.float32), [1, 2]), weights)
@@ -191,14 +187,6 @@ class Fails(cifar10.Callback):
 
 class TakesNoRun(cifar10.Callback):
   pass
-
-
-class SetsNoRate(cifar10.Callback):
-  def __init__(self, run):
-    self._run = run
-
-  def on_step_end(self, step):
-    self._run.set_rate(-0.1)
 
 
 class Draws(cifar10.Callback):
