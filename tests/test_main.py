@@ -89,6 +89,13 @@ REFUSED = """
 --recipe fast94 --widths 64,32,256
 --recipe fast94 --cutout 33
 --widths 64,256,256 -> --widths 64,256,256 belongs to --network fastnet, not to resnet
+--network tiny_network:Tiny --no-bottleneck -> --bottleneck False belongs to --network resnet
+--network tiny_network:Tiny --widths 64,256,256 -> belongs to --network fastnet, not to tiny_network
+--epochs 5 -> did you mean --train-epochs?
+--lr 0.1 -> did you mean --learning-rate?
+--batch-size 64 -> did you mean --train-batch-size?
+--learning_rate 0.1 -> did you mean --learning-rate?
+--optimizer adam -> did you mean --muon-learning-rate?
 --label-smoothing 1
 --learning-rate nan
 --num-layers 45 -> --num-layers 45 is not 6n

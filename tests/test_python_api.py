@@ -14,6 +14,7 @@ import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
+from IPython.core.interactiveshell import InteractiveShell
 
 import cifar10
 import generate_cifar10_tfrecords
@@ -100,6 +101,7 @@ def test_convert_makes_what_the_generator_makes(tmp_path, run_here):
   'case',
   [
     ('train', {'learning_rat': 1}, 'unrecognized arguments: --learning-rat=1'),
+    ('train', {'batch_size': 8}, 'did you mean --train-batch-size?'),
     ('train', {'recipe': 'fast93'}, 'recipe'),
     ('train', {'train_steps': 'ten'}, '--train-steps'),
     ('train', {'network': lambda images, is_training, num_classes: None}, 'network'),
@@ -122,6 +124,13 @@ def test_what_no_command_line_could_say(case, job, data_dir, tmp_path):
     getattr(cifar10, call)(**given[call], **options)
   assert says in str(error.value)
   assert '\n' not in str(error.value)
+
+
+def test_a_notebook_shows_an_input_error_in_one_line(capfd):
+  shell = InteractiveShell()
+  shell.run_cell("import cifar10\ncifar10.train('job', 'data', lr=1)")
+  [line] = capfd.readouterr().out.splitlines()
+  assert line.startswith('InputError: unrecognized arguments: --lr=1; did you mean')
 
 
 def state():

@@ -4,6 +4,7 @@ The evaluator itself writes the numbers of each evaluation for TensorBoard (trai
 """
 
 import io
+import json
 import math
 import os
 import platform
@@ -73,8 +74,7 @@ class Metrics(Callback):
       run.seconds_before = max((event.get('seconds') or 0 for event in events), default=0)
     described = _described(run)
     for before in [event for event in events if event['event'] == 'start'][-1:]:
-      if (tasks := before.get('cluster')) != described['cluster']:
-        log.info('unlike before in this job: tasks %s -> %s', tasks, described['cluster'])
+      _log_changes(before, described, run)
     self._write('start', step, steps_lost=steps_lost, resumed=resumed, **described)
     self._started, self._sampled_at = True, step
     collected = session.graph.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
@@ -132,6 +132,18 @@ class Metrics(Callback):
 
   def _write(self, name: str, step: int, **rest: Any) -> None:
     metrics_log.append(self._run.job_dir, name, step, self._run.cluster.name, **rest)
+
+
+def _log_changes(before: metrics_log.Event, described: dict[str, Any], run: Run) -> None:
+  """Logs what is unlike at the last start of the job, of what config.json does not keep."""
+  own = values(run.options).keys() - {'job_dir'}  # Which may be moved.
+  was = {**before.get('options', {}), 'tasks': before.get('cluster')}
+  now = {**described['options'], 'tasks': described['cluster']}
+  now = json.loads(files.json_text(now))  # With lists in place of tuples.
+  changed = [name for name in now if name in {*own, 'tasks'} & was.keys()]
+  said = [f'{name} {was[name]} -> {now[name]}' for name in changed if was[name] != now[name]]
+  if said:
+    log.info('unlike before in this job: %s', ', '.join(said))
 
 
 def _described(run: Run) -> dict[str, Any]:

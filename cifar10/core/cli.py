@@ -2,9 +2,11 @@
 
 import argparse
 import contextlib
+import difflib
 import importlib.metadata
 import os
 import platform
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -16,6 +18,13 @@ import cifar10
 from cifar10.core.errors import CommandError, InputError, StorageError, Terminated
 from cifar10.core.logs import one_line
 from estimator_again import NotTestedError
+
+# Words of the field -> the flag that is meant, where another one is spelt more alike.
+_MEANT = {
+  '--batch-size': '--train-batch-size',
+  '--lr': '--learning-rate',
+  '--optimizer': '--muon-learning-rate',
+}
 
 _results: IO[str] | None = None  # Standard output, in a process that keeps it for results.
 
@@ -57,7 +66,13 @@ class OneLineParser(argparse.ArgumentParser):
     print_result(self.format_help().rstrip('\n'))
 
   def error(self, message: str) -> NoReturn:
-    raise InputError(f'{message}; see --help')
+    """Raises InputError; where a flag is unknown, with the one that is probably meant."""
+    unknown = re.match(r'(?:unrecognized arguments|ambiguous option): (--[\w-]+)', message)
+    flag = unknown[1].replace('_', '-') if unknown else ''
+    known = [each for each in self._option_string_actions if not each.startswith('--no-')]
+    meant = [each for each in (_MEANT.get(flag),) if each in known]
+    meant += difflib.get_close_matches(flag, known, 1)
+    raise InputError(f'{message}; {f"did you mean {meant[0]}? " if meant else ""}see --help')
 
 
 def print_result(line: str) -> None:

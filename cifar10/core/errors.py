@@ -14,6 +14,10 @@ class CommandError(Exception):
     """`message` may name a path or a value with anything in it."""
     super().__init__(one_line(message))
 
+  def _render_traceback_(self) -> list[str]:
+    """Returns what IPython shows of it in place of a traceback."""
+    return [f'{type(self).__name__}: {self}']
+
 
 class InputError(CommandError, ValueError):
   """The user's input is at fault. The message names the value and the remedy, in one line."""

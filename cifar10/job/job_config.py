@@ -94,7 +94,8 @@ def adopt_config(
       f'--job-dir {path} belongs to another configuration: {"; ".join(listed)}; '
       'name another folder or give the flags that it was trained with'
     )
-  adopted = {name: value for name, value in job.items() if name in fixed or not training}
+  kept = fixed | {'examples_per_epoch'}  # A source that need not be given again has its length.
+  adopted = {name: value for name, value in job.items() if name in kept or not training}
   return from_values({**adopted, **given})
 
 

@@ -85,7 +85,7 @@ def full_parser(
 ) -> argparse.ArgumentParser:
   """Returns a parser of all flags.
 
-  With a user's `own` family it is without the others, whose options may have the names of its own.
+  With a user's `own` family it shows none of the others, whose options it may have of its own.
   """
   parser = OneLineParser(description=description, allow_abbrev=allow_abbrev)
   titled = {f'--network {own.PLACE}: {own.TITLE}': own} if own else FAMILIES
@@ -105,6 +105,10 @@ def full_parser(
     for declared in declarations(cls):
       if declared.has_flag:
         _add_flag(group, declared)
+  if own:  # What the built-in families have is refused by name.
+    others = {each.name: each for each in declarations(*families.BUILT_IN.values())}
+    for name in others.keys() - names(own):
+      _add_flag(parser, others[name], is_shown=False)
   return parser
 
 
@@ -117,13 +121,17 @@ def _recipes(parser: argparse.ArgumentParser) -> str:
   return '\n'.join(lines)
 
 
-def _add_flag(group: argparse._ArgumentGroup, declared: Declaration) -> None:
+def _add_flag(
+  group: argparse._ActionsContainer, declared: Declaration, *, is_shown: bool = True
+) -> None:
   flag, default = flag_of(declared.name), shown_default(declared)
   settings: dict[str, Any] = {
     'dest': declared.name,
     'default': argparse.SUPPRESS,  # A flag that is not given stays unset: recipe or job dir set it.
     'help': declared.help.replace('%', '%%') + (f' (default: {default})' if default else ''),
   }
+  if not is_shown:
+    settings['help'] = argparse.SUPPRESS
   if declared.kind is bool:
     group.add_argument(flag, nargs='?', const=True, type=_bool, **settings)
     settings['help'] = argparse.SUPPRESS
