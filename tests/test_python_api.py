@@ -14,7 +14,6 @@ import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
-from IPython.core.interactiveshell import InteractiveShell
 
 import cifar10
 import generate_cifar10_tfrecords
@@ -126,10 +125,10 @@ def test_what_no_command_line_could_say(case, job, data_dir, tmp_path):
   assert '\n' not in str(error.value)
 
 
-def test_a_notebook_shows_an_input_error_in_one_line(capfd):
-  shell = InteractiveShell()
-  shell.run_cell("import cifar10\ncifar10.train('job', 'data', lr=1)")
-  [line] = capfd.readouterr().out.splitlines()
+def test_a_notebook_shows_an_input_error_in_one_line():
+  code = "import cifar10; cifar10.train('job', 'data', lr=1)"
+  ran = checkout.python('-m', 'IPython', '--HistoryManager.enabled=False', '-c', code)
+  [line] = (ran.stdout + ran.stderr).splitlines()
   assert line.startswith('InputError: unrecognized arguments: --lr=1; did you mean')
 
 
