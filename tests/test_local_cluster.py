@@ -491,7 +491,7 @@ def test_what_cannot_be_a_cluster_is_one_line(run_here, old_job, tmp_path, flags
 def test_the_end_of_the_command_leaves_nothing_behind(data_dir, tmp_path, number, code):
   """The tasks hear of it, and the chief saves the step that it came in."""
   with run(data_dir, tmp_path, *FOREVER) as process:
-    children = wait_for_children(process.pid)
+    children = until(lambda: len(all_ := psutil.Process(process.pid).children()) > 2 and all_, 30)
     until(lambda: list(tmp_path.glob('model.ckpt-[1-9]*.index')), PATIENCE_SECONDS)
     process.send_signal(number)
     process.communicate(timeout=PATIENCE_SECONDS)
@@ -503,7 +503,3 @@ def test_the_end_of_the_command_leaves_nothing_behind(data_dir, tmp_path, number
   assert (end['event'], end['reason']) == ('end', 'SIGTERM')
   # The chief may read step 9 after its update, take it for the one before, and save.
   assert 9 <= end['step'] <= checkpoints.latest_step(str(tmp_path))  # The worker's last one, too.
-
-
-def wait_for_children(pid):
-  return until(lambda: len(found := psutil.Process(pid).children()) >= 3 and found, 30)

@@ -1,9 +1,7 @@
 """How a local cluster's tasks are watched over, with small processes in their place."""
 
-import os
 import signal
 import sys
-import threading
 
 import pytest
 
@@ -48,17 +46,3 @@ def test_a_death_before_the_chiefs_end_ends_all(acts, code):
     cluster.end()
     ends = {ENDS: 0, STAYS: -signal.SIGTERM, DIES: -signal.SIGKILL}
     assert cluster.codes() == {f'{job} 0': ends[act] for job, act in acts.items()}
-
-
-def test_a_signal_ends_all():
-  """The tasks hear SIGTERM, so that they can save."""
-  cluster = Acted(chief=STAYS, worker=STAYS, ps=STAYS)
-  threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
-  before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-  try:
-    with pytest.raises(KeyboardInterrupt), cluster:
-      cluster.start()
-      local_cluster._supervise(cluster)
-  finally:
-    signal.signal(signal.SIGTERM, before)
-  assert cluster.codes() == dict.fromkeys(cluster.names, -signal.SIGTERM)
