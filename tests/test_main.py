@@ -114,6 +114,7 @@ REFUSED = """
 --lr-values 1,0.1 -> 2 values and its boundaries are 3
 --lr-values 1,0.1 --lr-boundaries-epochs -1 -> must rise from above 0
 --lr-triangle 0.2,1.5,0
+--freeze (
 --checkpoint=
 --out=
 --distribute mirrored -> mirrored is gone since version 2: the devices of one host

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import types
 
 import gpus
 import numpy as np
@@ -15,6 +16,7 @@ from outcome import events, refused, succeeded
 from recomputed import assert_close, values, variables
 
 import generate_cifar10_tfrecords
+from cifar10.cluster.tf_config import Cluster
 from cifar10.core import files
 from cifar10.core.errors import Terminated
 from cifar10.data import manifest
@@ -159,6 +161,16 @@ def test_a_signal_after_a_stop_does_not_lift_it(tmp_path):
   run.step = 4  # Which nobody has saved.
   trainer.tell_of_error(Terminated(), run, [])
   assert stop_record.read(str(tmp_path)) == (run.stop_reason, 3)
+
+
+@pytest.mark.parametrize(('there', 'lost'), [(9, 4), (3, 0)])
+def test_lost_are_the_servers_steps_beyond_the_checkpoint(monkeypatch, there, lost):
+  """The checkpoint's step is 5."""
+  cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1',)})
+  run = types.SimpleNamespace(cluster=cluster, is_chief=True, step=5)
+  monkeypatch.setattr(trainer, 'step_there', lambda cluster: there)
+  trainer.JobEstimator._tell_lost_steps(types.SimpleNamespace(_run=run))
+  assert run.steps_lost == lost
 
 
 def test_a_finished_job_only_evaluates_again(job, run_here, data_dir, tmp_path):
