@@ -13,9 +13,7 @@ class Case(typing.NamedTuple):
   start: str = ''  # The folder of which the job dir is first a copy.
   like: str = ''  # The case to whose outcome this one comes, in place of one of its own.
   before: str = ''  # A shell command that is run first.
-  tf_config: str = ''
   quick: bool = False
-  fails: bool = False  # With one line on standard error.
 
 
 THREADS = '--num-intra-threads 1 --num-inter-threads 1'
@@ -153,46 +151,7 @@ for name, flags in FLAGS_OF_OLD_JOBS.items():
     before = OTHER_DATA if what == 'resumed' else ''
     CASES[f'e632993-{name}-{what}'] = Case(line, start=f'{OLD_JOBS}/{name}', before=before)
 
-# Mistakes: an exit code and one line.
-MISTAKES = {
-  'unknown-flag': f'{RESNET8} --no-such-flag 3',
-  'no-integer': f'{RESNET8} --train-steps x',
-  'no-recipe': f'{MAIN} --recipe none',
-  'no-data': f'{RESNET8} --data-dir {{job}}/none',
-  'no-job-dir': 'cifar10_main.py --data-dir {data}',
-  'no-archive': f'{GENERATE} --archive {{old}}/Makefile',
-  'no-photos': f'{GENERATE} --images {{old}}/none',
-  'no-layers': f'{MAIN} --num-layers 9',
-  'no-expression': f"{RESNET8} --freeze '('",
-  'freezes-nothing': f'{RESNET8} --freeze nothing',
-  'rates': f'{RESNET8} --lr-values 1,2,3',
-  'towers': f'{RESNET8} --train-batch-size 33 --num-cpu-towers 2',
-  'gpus': f'{RESNET8} --num-gpus 4',
-  'no-warm-start': f'{RESNET8} --warm-start-from {{job}}/none',
-  'no-module': f'{RESNET8} --source none:none',
-  'nan': f'{RESNET8} --learning-rate 1e30',
-  'no-training': f'{JOB} --mode export',
-  'no-trainer': '-m cifar10.control {job} stop',
-}
-QUICK = ('unknown-flag', 'no-data')
-CASES |= {name: Case(line, quick=name in QUICK, fails=True) for name, line in MISTAKES.items()}
-WORKER = '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 3}}'
-CASES |= {
-  'no-json': Case(RESNET8, tf_config='{', quick=True, fails=True),
-  'no-worker': Case(RESNET8, tf_config=WORKER, fails=True),
-  'other-network': Case(f'{MAIN} --num-layers 14', start=CLASSIC, fails=True),
-  'no-ema': Case(f'{EVALUATE} --use-ema', start=CLASSIC, fails=True),
-}
-# Cases with a file that is cut: command, folder, size and file for `truncate`, whether it fails.
-DAMAGED = {
-  'damaged': (f'{JOB} --mode export', CLASSIC, '1000 {job}/*.data*', True),
-  'damaged-latest': (RESNET8, CLASSIC, '1000 {job}/model.ckpt-20.data*', False),
-  'damaged-records': (
-    f'{RESNET8} --data-dir {{job}}',
-    '{jobs}/records',
-    '-9 {job}/train.tfrecords',
-    True,
-  ),
-}
-for name, (line, start, cut, fails) in DAMAGED.items():
-  CASES[name] = Case(line, start=start, before=f'truncate --size {cut}', fails=fails)
+# It goes on from the checkpoint before the one that is cut.
+CASES['damaged-latest'] = Case(
+  RESNET8, start=CLASSIC, before='truncate --size 1000 {job}/model.ckpt-20.data*'
+)

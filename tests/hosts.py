@@ -34,7 +34,7 @@ def why_not():
 
 
 class Network:
-  """Hosts and the cables between them and a switch. Leaving its context removes all."""
+  """Hosts and the cables between them and a switch. Leaving its context ends and removes all."""
 
   def __init__(self, hosts):
     _sweep()
@@ -63,17 +63,13 @@ class Network:
     """Joins the cable again."""
     _ip('-n', self._switch, 'link', 'set', self._cable(host), 'up')
 
-  def remove(self):
-    """Removes hosts, cables and switch, and what still runs there."""
-    for namespace in self._made:
-      _remove(namespace)
-    self._made.clear()
-
   def __enter__(self):
     return self
 
   def __exit__(self, *exception):
-    self.remove()
+    for namespace in self._made:
+      _remove(namespace)
+    self._made.clear()
 
   @property
   def _switch(self):
@@ -103,16 +99,12 @@ class Network:
 
 
 class HostedTasks(Tasks):
-  """A cluster whose tasks each run on a host of their own."""
+  """A cluster whose tasks each run on the host of their name, in a folder below `folder`.
+
+  Into that the data dir is copied. The flags are cifar10_main.py's, without folders.
+  """
 
   def __init__(self, network, folder, data_dir, flags, **counts):
-    """Args:
-    network: with a host for each task, of the task's name.
-    folder: of all hosts' folders.
-    data_dir: copied to each host.
-    flags: cifar10_main.py's, without folders.
-    counts: num_workers, num_ps.
-    """
     self.network = network
     self._folder = folder
     self._data_dir = data_dir

@@ -4,7 +4,6 @@ By root, without a daemon, inside a container too. No registry is asked: the bas
 own Python, by debootstrap, under the name of the base that deploy/Dockerfile wants.
 """
 
-import json
 import os
 import shutil
 import tempfile
@@ -72,15 +71,7 @@ class Images:
     assert built.returncode == 0, built.stderr
 
   def run(self, folder, *arguments, entrypoint=''):
-    """Runs the image as deploy/tfjob.yaml does: not as root, and writing to the mounts alone.
-
-    It has no network at all.
-
-    Args:
-      folder: is /cifar10 there.
-      arguments: of the program.
-      entrypoint: in place of the image's.
-    """
+    """Runs the image as deploy/tfjob.yaml does, without a network; `folder` is /cifar10 there."""
     fences = ['--network=none', '--read-only', '--cap-drop=all']
     fences += ['--security-opt=no-new-privileges', '--tmpfs=/tmp', f'--volume={folder}:/cifar10']
     program = [f'--entrypoint={entrypoint}'] if entrypoint else []
@@ -104,31 +95,14 @@ def images():
 def test_the_image(images, tmp_path):
   """One test, for the image takes minutes: it makes records, trains and exports in its fences."""
   os.chown(tmp_path, 1000, 1000)
-  check_its_fences(images, tmp_path)
   generate = ['generate_cifar10_tfrecords.py', '--data-dir', '/cifar10/data', '--synthetic', 40]
   succeeded(images.run(tmp_path, *generate, entrypoint='python'))
-  check_that_it_trains_and_exports(images, tmp_path)
-
-
-def check_that_it_trains_and_exports(images, volume):
   folders = ['--data-dir', '/cifar10/data', '--job-dir', '/cifar10/job']
   steps = ['--train-steps', 20, '--eval-every-steps', 10]
-  result = succeeded(images.run(volume, *folders, *SMALL, *steps))
+  result = succeeded(images.run(tmp_path, *folders, *SMALL, *steps))
   assert (result['global_step'], result['subset'], result['examples']) == (20, 'eval', 40)
-  path = succeeded(images.run(volume, *folders[2:], '--mode', 'export'))['saved_model']
+  path = succeeded(images.run(tmp_path, *folders[2:], '--mode', 'export'))['saved_model']
   assert path.startswith('/cifar10/job/')
-  assert os.path.exists(path.replace('/cifar10', str(volume), 1) + '/saved_model.pb')
-  owners = {path.stat().st_uid for path in volume.rglob('*') if path.is_file()}
+  assert os.path.exists(path.replace('/cifar10', str(tmp_path), 1) + '/saved_model.pb')
+  owners = {path.stat().st_uid for path in tmp_path.rglob('*') if path.is_file()}
   assert owners == {1000}
-
-
-def check_its_fences(images, volume):
-  """User 1000, no capability, a root that cannot be written, no network but its own loopback."""
-  script = (
-    'import json, os, socket\n'
-    'status = dict(line.split(":", 1) for line in open("/proc/self/status"))\n'
-    'print(json.dumps([os.getuid(), os.getgid(), int(status["CapBnd"], 16),\n'
-    '  os.access("/app", os.W_OK), [name for _, name in socket.if_nameindex()]]))'
-  )
-  ran = images.run(volume, '-c', script, entrypoint='python')
-  assert json.loads(ran.stdout) == [1000, 1000, 0, False, ['lo']], ran.stderr

@@ -8,7 +8,6 @@ import os
 import re
 import runpy
 import shlex
-import stat
 import sys
 
 import checkout
@@ -163,32 +162,24 @@ def test_slurm_allocations_that_cannot_train_are_refused(hosts, tasks):
     tf_config(HOSTS=hosts, SLURM_NTASKS=str(tasks), SLURM_PROCID='0')
 
 
-def write_command(folder, name, text):
-  path = folder / name
-  path.write_text(f'#!/usr/bin/env bash\n{text}\n')
-  path.chmod(path.stat().st_mode | stat.S_IXUSR)
-
-
 @pytest.fixture
 def run_slurm_script(tmp_path):
   """Runs deploy/slurm.sh with stand-ins: a scontrol that knows the nodes and says what else it is
   asked for, and an srun -> CompletedProcess."""
 
   def run(srun, job, *flags):
-    write_command(
-      tmp_path,
-      'scontrol',
-      'if [ "$*" = "show hostnames node[1-4]" ]; then printf "node%s\\n" 1 2 3 4\n'
+    commands = {
+      'scontrol': 'if [ "$*" = "show hostnames node[1-4]" ]; then printf "node%s\\n" 1 2 3 4\n'
       'else echo "scontrol $*"; fi',
-    )
-    write_command(tmp_path, 'srun', srun)
-    write_command(tmp_path, 'sleep', 'exit 0')
-    write_command(
-      tmp_path,
-      'python',
-      f'[ "$1" != deploy/slurm_environment.py ] || exec {shlex.quote(sys.executable)} "$@"\n'
+      'srun': srun,
+      'sleep': 'exit 0',
+      'python': '[ "$1" != deploy/slurm_environment.py ] || '
+      f'exec {shlex.quote(sys.executable)} "$@"\n'
       'echo "$TF_CONFIG"; shift; echo "$@"; echo hello >&2',
-    )
+    }
+    for name, text in commands.items():
+      (tmp_path / name).write_text(f'#!/usr/bin/env bash\n{text}\n')
+      (tmp_path / name).chmod(0o755)
     environment = {
       **os.environ,
       'PATH': f'{tmp_path}:{os.environ["PATH"]}',

@@ -24,7 +24,7 @@ from checkout import ROOT
 from outcome import until
 from recomputed import values
 
-from cifar10.job import checkpoints, metrics_log
+from cifar10.job import checkpoints
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hosts, pytest.mark.timeout(2400)]
 
@@ -115,7 +115,7 @@ class Slurm:
     return self
 
   def __exit__(self, *exception):
-    self._network.remove()
+    self._network.__exit__()
     if self._munged:
       self._munged.kill()
       self._munged.wait()
@@ -235,12 +235,6 @@ class Job:
     [result] = [line for line in lines if line.get('subset') == 'eval']
     return result
 
-  def validated(self):
-    """The steps at which the evaluator has evaluated the validation split."""
-    events = [event for event in metrics_log.read(str(self.folder)) if 'subset' in event]
-    assert {event['task'] for event in events} == {'evaluator 0'}
-    return {event['step'] for event in events if event['subset'] == 'validation'}
-
   def learned(self):
     """All variables of the newest checkpoint but batch norm's averages, by name.
 
@@ -277,8 +271,6 @@ def test_a_job_longer_than_three_time_limits(cluster, data_dir, tmp_path):
   assert chained.result()['accuracy'] == undisturbed.result()['accuracy']
   for job in (chained, undisturbed):
     assert checkpoints.best(str(job.folder))
-    assert len(job.validated()) > 1  # Of those on the way, as many as it had time for.
-    assert max(job.validated()) == 80
 
 
 @pytest.mark.long
@@ -294,13 +286,6 @@ def test_a_node_loses_power(cluster, data_dir, tmp_path):
   assert 'resuming at step 1' in job.text()  # 10, or 15 if the chief could still save.
   assert job.result()['global_step'] == 40
   assert checkpoints.best(str(job.folder))
-
-
-def test_a_mistake_in_the_flags_is_not_repeated(cluster, data_dir, tmp_path):
-  job = Job(cluster, tmp_path / 'job', data_dir, '--num-layers', 9)
-  assert job.over(120) == ('FAILED', 0), job.text()
-  assert 'error: --num-layers 9' in job.text()
-  assert 'nothing was saved since the start; giving up' in job.text()
 
 
 def test_a_cancelled_job_saves_and_stays_cancelled(cluster, data_dir, tmp_path):
