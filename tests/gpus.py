@@ -46,11 +46,6 @@ def set_environment():
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
 
 
-def data_format():
-  """The program's default on these devices."""
-  return 'channels_first' if visible() else 'channels_last'
-
-
 def flags(num_towers):
   """The program's flags for so many towers, or for all GPUs where there are fewer."""
   if visible():

@@ -8,10 +8,10 @@ import threading
 
 import checkout
 import pytest
-import tensorflow as tf
 from outcome import events, succeeded, until
 
 import generate_cifar10_tfrecords
+from cifar10.job import checkpoints
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 FULL = '(No space left on device); make room, and the same command goes on'
@@ -42,12 +42,6 @@ def failed(result, line):
   assert errors == [f'error: {line}'], result.stderr
 
 
-def latest(job):
-  """The step of the latest checkpoint, which can be read."""
-  path = tf.train.latest_checkpoint(str(job))
-  return int(tf.train.load_variable(path, 'global_step'))
-
-
 @pytest.mark.parametrize('kib', [1, 200, 3000])
 def test_converting(run_here, disk, kib):
   """Room for: nothing; a part of the first batch; all but a part of the records."""
@@ -69,7 +63,7 @@ def test_saving(run_here, data_dir, disk):
   flags += ['--train-steps', 40, '--save-every-steps', 5, '--keep-checkpoints', 100]
   result = run_here(*flags)
   failed(result, f'--job-dir {disk}/job cannot be used {FULL}')
-  saved = latest(disk / 'job')
+  saved = checkpoints.latest_step(str(disk / 'job'))
   assert 0 < saved < 40
   resize(disk, 64 << 10)
   again = run_here(*flags)
@@ -115,7 +109,7 @@ def test_a_job_dir_that_vanishes(run_main, run_here, data_dir, tmp_path):
   result = run_main(*flags, *more, timeout=250)
   mover.join()
   failed(result, f'--job-dir {job} has vanished; put it back, and the same command goes on')
-  saved = latest(away)
+  saved = checkpoints.latest_step(str(away))
   away.rename(job)
   again = run_here(*flags, '--train-steps', saved + 5)
   assert succeeded(again)['global_step'] == saved + 5

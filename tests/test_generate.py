@@ -18,7 +18,7 @@ from PIL import Image
 
 import generate_cifar10_tfrecords
 from cifar10.core import lock
-from cifar10.data import image_files, manifest, records
+from cifar10.data import image_files, input_pipeline, manifest
 from cifar10.data.build import archive
 
 SCRIPT = f'{checkout.ROOT}/generate_cifar10_tfrecords.py'
@@ -170,11 +170,8 @@ def photos(tmp_path):
 
 
 def read(data_dir, split):
-  """A split's images, uint8 [n, 3072], and labels, as they lie in its file."""
-  path = manifest.record_path(str(data_dir), split)
-  serialized = list(tf.data.TFRecordDataset(path))
-  planes, labels = records.parse_examples(tf.stack(serialized))
-  return planes.numpy(), labels.numpy().tolist()
+  """A split's images, uint8 [n, 32, 32, 3], and labels."""
+  return input_pipeline.Cifar10DataSet(str(data_dir), split).all_examples()
 
 
 def test_own_images(generate_here, photos, tmp_path):
@@ -188,13 +185,13 @@ def test_own_images(generate_here, photos, tmp_path):
   assert manifest.describe(str(tmp_path / 'data')).classes == ('<b>&', 'big cat')
   kept = manifest.read_manifest(str(tmp_path / 'data'))['flags']
   assert kept == f'--images {photos} --split 0.5,0.3,0.2'
-  noise = image_files.read_image(str(photos / 'big cat' / '0.png')).transpose(2, 0, 1).ravel()
+  noise = image_files.read_image(str(photos / 'big cat' / '0.png'))
   seen = []
   for split in manifest.SUBSETS:
     for image, label in zip(*read(tmp_path / 'data', split)):
       is_noise = np.array_equal(image, noise)  # As predictions see it.
-      seen.append((label, 0 if is_noise else image[0] - 100 * label))
-      assert is_noise or (image == image[0]).all()
+      seen.append((label, 0 if is_noise else image[0, 0, 0] - 100 * label))
+      assert is_noise or (image == image[0, 0, 0]).all()
   assert sorted(seen) == [(label, number) for label in range(2) for number in range(10)]
   before = times(tmp_path / 'data')
   assert generate_here(*flags).stdout == result.stdout
@@ -235,6 +232,6 @@ def test_cifar_100_is_described_by_its_archive(generate_here, tmp_path):
   assert (made['name'], described.name) == ('cifar100-coarse', 'cifar100-coarse')
   assert described.classes[:2] == ('group_00', 'group_01')
   assert described.num_classes == 20
-  pixels = read(tmp_path, 'train')[0].reshape(-1, 3, 1024) / 255
+  pixels = read(tmp_path, 'train')[0] / 255
   assert len(pixels) == 16  # Four fifths of 5 x 4.
-  np.testing.assert_allclose(described.means, pixels.mean((0, 2)), atol=1e-6)
+  np.testing.assert_allclose(described.means, pixels.mean((0, 1, 2)), atol=1e-6)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import ancestors
 
 from cifar10.cluster import parameter_server, roles
 from cifar10.cluster.tf_config import Cluster
@@ -69,24 +70,13 @@ def passing(servers, task='worker', **options):
     spec = function((images,), (labels,), tf_estimator.ModeKeys.TRAIN, chosen)
     counted = {}
     # A synchronous chief's update is an operation of its own: look at all.
-    for op in needed(spec.train_op) if task == 'worker' else graph.get_operations():
+    for op in ancestors(spec.train_op) if task == 'worker' else graph.get_operations():
       for tensor in op.inputs:
         ends = [each.device.split('/')[1:3] for each in (tensor.op, op)]
         # An operation without a device runs beside the variable that it reads.
         if all(ends) and ends[0] != ends[1] and tensor.dtype == tf.float32 and tensor.shape.rank:
           counted.setdefault(tuple('/'.join(end) for end in ends), set()).add(tensor)
   return {ends: sorted(math.prod(each.shape) for each in all_) for ends, all_ in counted.items()}
-
-
-def needed(op):
-  """The operations that run with `op`."""
-  seen, ahead = set(), [op]
-  while ahead:
-    op = ahead.pop()
-    if op not in seen:
-      seen.add(op)
-      ahead += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-  return seen
 
 
 STATISTICS = [16] * 6 + [32] * 4 + [64] * 4  # A mean and a variance of each of 7 batch norms.

@@ -14,31 +14,23 @@ from cifar10.core.errors import Terminated
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_sigterm_wakes_a_main_thread_that_is_blocked():
+@pytest.mark.usefixtures('hears_ctrl_c')
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_wakes_a_main_thread_that_is_blocked(number, code):
   """Event.wait stands for a blocked session: no Python signal handler could set the event."""
   woken = threading.Event()
   with SignalMonitor() as monitor:
     monitor.wake = woken.set
     monitor.check()
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), number)
     assert woken.wait(5)
-    with pytest.raises(Terminated):
+    with pytest.raises(Terminated, match=number.name) as end:
       monitor.check()
-
-
-@pytest.mark.usefixtures('hears_ctrl_c')
-def test_the_first_ctrl_c_wakes_it_too_and_the_second_is_a_keyboard_interrupt():
-  woken = threading.Event()
-  with SignalMonitor() as monitor:
-    monitor.wake = woken.set
-    os.kill(os.getpid(), signal.SIGINT)
-    assert woken.wait(5)
-    with pytest.raises(Terminated, match='SIGINT') as end:
-      monitor.check()
-    assert end.value.exit_code == 130
-    with pytest.raises(KeyboardInterrupt):
-      os.kill(os.getpid(), signal.SIGINT)
-      time.sleep(5)
+    assert end.value.exit_code == code
+    if number == signal.SIGINT:
+      with pytest.raises(KeyboardInterrupt):  # The second Ctrl-C.
+        os.kill(os.getpid(), number)
+        time.sleep(5)
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGHUP])

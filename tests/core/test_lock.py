@@ -88,21 +88,19 @@ def test_a_process_of_version_1_is_refused_while_it_is_heard_of(tmp_path):
     assert claim.exists()
 
 
-def test_where_there_are_no_locks_it_says_so_and_goes_on(tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize(
+  ('folder', 'why'), [('', ' (No locks available)'), ('ram://bucket', ', being a URL')]
+)
+def test_where_there_are_no_locks_it_says_so_and_goes_on(
+  tmp_path, monkeypatch, caplog, folder, why
+):
   def fail(*_):
     raise OSError(errno.ENOLCK, 'No locks available')
 
   monkeypatch.setattr(fcntl, 'flock', fail)
-  with caplog.at_level('INFO', 'cifar10'), take(tmp_path):
+  folder = folder or tmp_path
+  with caplog.at_level('INFO', 'cifar10'), take(folder):
     [line] = caplog.messages
-    assert line.startswith(f'{tmp_path}/lock is not locked (No locks available): ')
-    assert holder(tmp_path).startswith(f'process {os.getpid()} on ')
-  assert holder(tmp_path) == ''
-
-
-def test_a_url_is_not_locked_and_says_who_is_there(caplog):
-  with caplog.at_level('INFO', 'cifar10'), take('ram://bucket'):
-    [line] = caplog.messages
-    assert line.startswith('ram://bucket/lock is not locked, being a URL: ')
-    assert holder('ram://bucket').startswith(f'process {os.getpid()} on ')
-  assert holder('ram://bucket') == ''
+    assert line.startswith(f'{folder}/lock is not locked{why}: ')
+    assert holder(folder).startswith(f'process {os.getpid()} on ')
+  assert holder(folder) == ''

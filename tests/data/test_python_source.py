@@ -2,9 +2,7 @@
 
 import collections
 import itertools
-import re
 
-import checkout
 import given_sources
 import numpy as np
 import pytest
@@ -89,20 +87,6 @@ def test_objects_that_a_python_call_was_given():
       assert read(found.chunks())[0] == list(range(96))
   with pytest.raises(InputError, match='given:generator is an iterator, which can be read once'):
     PythonSource('--source', user_code.given(given_sources.ones()), 10).num_examples_per_epoch()
-
-
-def test_the_example_of_the_docs(tmp_path, monkeypatch):
-  block = re.search(
-    '```python\n((?:(?!```).)*class Squares.*?)```', checkout.read('docs/data.md'), re.S
-  )
-  (tmp_path / 'my_source.py').write_text(block[1])
-  monkeypatch.syspath_prepend(tmp_path)
-  found = PythonSource('--source', 'my_source:Squares', 10)
-  assert found.num_examples_per_epoch() == 1000
-  shards = ((0, 1), (0, 2), (1, 2))
-  whole, *parts = (np.concatenate([y for _, y in found.chunks(*shard)]) for shard in shards)
-  assert whole.tolist() == list(range(10)) * 100
-  assert np.bincount(np.concatenate(parts)).tolist() == [100] * 10
 
 
 def drawn(name, count, batch_size=16, num_examples=96, *, seed=0, worker=0, first=0, **more):

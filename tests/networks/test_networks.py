@@ -308,8 +308,9 @@ def test_bfloat16_agrees_with_float32(name, is_training):
   network, family, _ = NETWORKS[name]
   images = tf.constant(random_images(16))
   labels = tf.constant(np.arange(16) % 10)
+  layout = 'channels_first' if gpus.visible() else 'channels_last'
   logits = [
-    build(network, family, images, is_training, data_format=gpus.data_format(), dtype=dtype)
+    build(network, family, images, is_training, data_format=layout, dtype=dtype)
     for dtype in (tf.float32, tf.bfloat16)
   ]
   assert [x.dtype for x in logits] == [tf.float32, tf.float32]

@@ -18,22 +18,14 @@ SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--train-steps', 2]
 @pytest.fixture
 def generate(run_here, tmp_path):
   """Fills DATA by the command, with these flags -> what it printed."""
-
-  def run(*flags):
-    result = run_here('--data-dir', tmp_path / 'data', *flags, command=generate_cifar10_tfrecords)
-    return succeeded(result)
-
-  return run
+  command = {'command': generate_cifar10_tfrecords}
+  return lambda *flags: succeeded(run_here('--data-dir', tmp_path / 'data', *flags, **command))
 
 
 @pytest.fixture
 def run_job(run_here, tmp_path):
   """Runs a command on JOB -> the JSON of its last line."""
-
-  def run(*flags):
-    return succeeded(run_here('--job-dir', tmp_path / 'job', *flags))
-
-  return run
+  return lambda *flags: succeeded(run_here('--job-dir', tmp_path / 'job', *flags))
 
 
 def write_images(folder, shade, count):
@@ -57,10 +49,8 @@ def check_job(run_job, tmp_path, classes, examples):
   assert predicted['class'] in classes
   path = run_job('--mode', 'export')['saved_model']
   served = tf.saved_model.load(path).signatures['serving_default']
-  assert served(images=tf.zeros([1, 32, 32, 3], tf.uint8))['probabilities'].shape == [
-    1,
-    len(classes),
-  ]
+  answer = served(images=tf.zeros([1, 32, 32, 3], tf.uint8))
+  assert answer['probabilities'].shape == [1, len(classes)]
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """The average of the weights: values worked out by hand, and recomputed from checkpoints."""
 
-import os
 import re
 
 import checkout
@@ -9,6 +8,8 @@ import tensorflow as tf
 from graphs import after_steps, plain_sgd, untrained
 from outcome import refused, succeeded
 from recomputed import AVERAGED, STEPS, SUFFIX, check_averages, variables
+
+from cifar10.job import variable_files
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
@@ -69,22 +70,12 @@ def test_one_process_averages_every_variable_of_the_network(job):
   check_averages(job[0])
 
 
-@pytest.fixture(scope='module')
-def written_by_hand(job):
-  """A checkpoint of the job that has the averages as its variables, and no averages."""
-  kept = variables(job[0], STEPS)
-  averages = {name.removesuffix(SUFFIX): v for name, v in kept.items() if name.endswith(SUFFIX)}
-  values = {'global_step': kept['global_step'], **averages}
-  path = os.path.join(os.path.dirname(job[0]), 'by_hand')
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    made = {name: tf.compat.v1.Variable(value) for name, value in values.items()}
-    session.run(tf.compat.v1.global_variables_initializer())
-    return tf.compat.v1.train.Saver(made).save(session, path)
-
-
-def test_evaluations_use_the_averages(job, written_by_hand, run_here, data_dir):
+def test_evaluations_use_the_averages(job, run_here, data_dir, tmp_path):
   """That on the way, which is the last one here, too, and that of `evaluate`."""
   folder, result = job
+  kept, written_by_hand = variables(folder, STEPS), str(tmp_path / 'by_hand')
+  averages = {name.removesuffix(SUFFIX): v for name, v in kept.items() if name.endswith(SUFFIX)}
+  variable_files.write_checkpoint(written_by_hand, averages, STEPS)
   assert len(re.findall('evaluated at step', result.stderr)) == 1
   trained = succeeded(result)
   assert trained['weights'] == 'ema'

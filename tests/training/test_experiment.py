@@ -29,22 +29,16 @@ OPTIONS = {
 FLAGS = ['--network', 'counted_runs:Counted', '--train-batch-size', 16, '--train-steps', 6]
 
 
-@pytest.fixture
-def counted(tmp_path, monkeypatch):
-  """The tasks in which TensorFlow's function has run, a line each, in all processes."""
-  path = tmp_path / 'runs'
-  path.touch()
-  monkeypatch.setenv('COUNTED_RUNS', str(path))
-  return lambda: sorted(path.read_text().splitlines())
-
-
 @pytest.mark.cluster
 @pytest.mark.parametrize('more', [[], ['--sync'], ['--distribute', 'multi_worker_mirrored']])
-def test_chief_and_worker_train_by_it(data_dir, tmp_path, counted, more):
+def test_chief_and_worker_train_by_it(data_dir, tmp_path, monkeypatch, more):
+  """Each process in which TensorFlow's function runs adds a line."""
+  runs = tmp_path / 'runs'
+  monkeypatch.setenv('COUNTED_RUNS', str(runs))
   cluster = ['-m', 'cifar10.local_cluster', '--workers', 1, '--ps', int('--distribute' not in more)]
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *FLAGS, *more]
   checkout.python(*cluster, '--', *flags, cwd=checkout.ROOT, must_succeed=True)
-  assert counted() == ['chief 0', 'worker 0']
+  assert sorted(runs.read_text().splitlines()) == ['chief 0', 'worker 0']
 
 
 def test_train_and_evaluate_by_hand_is_the_commands_training(data_dir, tmp_path, monkeypatch):

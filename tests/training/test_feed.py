@@ -86,14 +86,9 @@ def test_a_loader_like_pytorchs_is_a_source(data_dir, tmp_path, monkeypatch, is_
 
 
 def test_what_is_wrong_before_training_leaves_the_job_dir_alone(train, tmp_path):
-  for source, message in [
-    ('missing', "has no attribute 'missing'"),
-    ('raises_first', "KeyError: 'no such thing'"),
-    ('ones', 'add --examples-per-epoch'),
-  ]:
-    line = refused(train(source), at_once=True)
-    assert line.startswith(f'error: --source given_sources:{source}')
-    assert message in line
+  said = refused(train('raises_first'), at_once=True)
+  assert said.startswith('error: --source given_sources:raises_first')
+  assert "KeyError: 'no such thing'" in said
   assert not (tmp_path / 'job').exists()
   assert 'it must be package.module:function' in refused(train(None, '--source', 'no function'))
 

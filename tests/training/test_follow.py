@@ -4,11 +4,10 @@ import errno
 import json
 
 import pytest
-import tensorflow as tf
 
 from cifar10.cluster.roles import Role
 from cifar10.data.manifest import CIFAR10
-from cifar10.job import checkpoints, stop_record
+from cifar10.job import checkpoints, stop_record, variable_files
 from cifar10.job.run import Placement, Run
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
@@ -17,10 +16,7 @@ from cifar10.training import evaluator
 
 def save(path, step):
   """A checkpoint of this step, whatever its name says."""
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    variable = tf.compat.v1.get_variable('global_step', initializer=tf.constant(step, tf.int64))
-    session.run(variable.initializer)
-    tf.compat.v1.train.Saver([variable]).save(session, path, write_meta_graph=False)
+  variable_files.write_checkpoint(path, {}, step)
   return path
 
 
@@ -58,6 +54,7 @@ def test_a_step_that_a_worker_made_during_the_save_is_in_the_last_checkpoint(tmp
 
 def test_an_error_that_passes_skips_no_checkpoint(tmp_path, monkeypatch):
   path = save(f'{tmp_path}/model.ckpt-4', 4)
+  (tmp_path / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-4"')
   looks = iter([OSError(errno.ESTALE, 'Stale file handle'), 'damaged', ''])
 
   def fault_of(checkpoint):

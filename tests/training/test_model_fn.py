@@ -15,7 +15,6 @@ from cifar10.cluster import roles
 from cifar10.cluster.tf_config import Cluster
 from cifar10.data.manifest import CIFAR10
 from cifar10.job.run import Placement, Run
-from cifar10.networks import families
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import evaluation, evaluator, model_fn
@@ -25,13 +24,9 @@ TINY = from_values({'num_layers': 8, 'train_batch_size': 8, 'train_steps': 10})
 MODES = tf_estimator.ModeKeys
 
 
-def place(num_gpus=0, num_cpu_towers=1, strategy='CPU'):
-  return Placement(num_gpus, strategy, num_cpu_towers)
-
-
 def place_towers(count, strategy='CPU'):
   """On GPUs where tests use them, or else on virtual CPUs."""
-  return place(count, strategy=strategy) if gpus.visible() else place(0, count, strategy)
+  return Placement(count, strategy) if gpus.visible() else Placement(0, strategy, count)
 
 
 def examples(batch, seed=0):
@@ -66,15 +61,15 @@ CONVOLUTIONS = {'Conv2D', 'Conv2DBackpropFilter', 'Conv2DBackpropInput'}
 @pytest.mark.parametrize(
   ('where', 'variables', 'convolutions'),
   [
-    ((0, 1, 'CPU'), {'/device:CPU:0'}, {'/device:CPU:0'}),
-    ((0, 2, 'CPU'), {'/device:CPU:0'}, {'/device:CPU:0', '/device:CPU:1'}),
-    ((1, 1, 'CPU'), {'/device:CPU:0'}, {'/device:GPU:0'}),
-    ((2, 1, 'CPU'), {'/device:CPU:0'}, {'/device:GPU:0', '/device:GPU:1'}),
-    ((2, 1, 'GPU'), {'/device:GPU:0', '/device:GPU:1'}, {'/device:GPU:0', '/device:GPU:1'}),
+    ((0, 'CPU', 1), {'/device:CPU:0'}, {'/device:CPU:0'}),
+    ((0, 'CPU', 2), {'/device:CPU:0'}, {'/device:CPU:0', '/device:CPU:1'}),
+    ((1, 'CPU'), {'/device:CPU:0'}, {'/device:GPU:0'}),
+    ((2, 'CPU'), {'/device:CPU:0'}, {'/device:GPU:0', '/device:GPU:1'}),
+    ((2, 'GPU'), {'/device:GPU:0', '/device:GPU:1'}, {'/device:GPU:0', '/device:GPU:1'}),
   ],
 )
 def test_variables_and_convolutions_are_placed(graph, where, variables, convolutions):
-  build(MODES.TRAIN, place(*where))
+  build(MODES.TRAIN, Placement(*where))
   trainable = tf.compat.v1.trainable_variables()
   assert {v.device for v in trainable} == variables
   assert devices(graph, CONVOLUTIONS) == convolutions
@@ -97,7 +92,7 @@ def role_of(workers, ps=2, gradients=0, task=('chief', 0)):
 
 @pytest.mark.parametrize('task', [('chief', 0), ('worker', 1)])
 def test_parameter_servers_share_the_variables_by_size(graph, task):
-  build(MODES.TRAIN, place(num_cpu_towers=2), role=role_of(3, task=task))
+  build(MODES.TRAIN, Placement(0, 'CPU', 2), role=role_of(3, task=task))
   held = {f'/job:ps/task:{index}/device:CPU:0': [0] for index in range(2)}
   for v in tf.compat.v1.trainable_variables():
     held[v.device].append(v.shape.num_elements() * v.dtype.size)
@@ -115,7 +110,7 @@ PROXIED = from_values({**_WIDTHS, 'train_batch_size': 8, 'train_steps': 10})
 @pytest.mark.parametrize(('num_towers', 'classified'), [(1, {8, 4}), (2, {4, 2})])
 def test_a_tower_learns_from_half_of_what_its_proxy_sees(graph, num_towers, classified):
   built = []
-  where = place(num_cpu_towers=num_towers)
+  where = Placement(0, 'CPU', num_towers)
   build(MODES.TRAIN, where, hparams=PROXIED, on_graph=built.append)
   heads = [op for op in graph.get_operations() if re.search('/fully_connected/MatMul$', op.name)]
   assert {op.outputs[0].shape[0] for op in heads} == classified
@@ -132,7 +127,7 @@ def test_a_tower_learns_from_half_of_what_its_proxy_sees(graph, num_towers, clas
 def test_averages_are_computed_beside_their_variables(graph, gradients):
   """On the parameter servers, or every variable and its average would travel at each step."""
   hparams = dataclasses.replace(TINY, ema_decay=0.9)
-  build(MODES.TRAIN, place(), hparams=hparams, role=role_of(3, gradients=gradients))
+  build(MODES.TRAIN, Placement(0, 'CPU'), hparams=hparams, role=role_of(3, gradients=gradients))
   variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
   averages = {name: v for name, v in variables.items() if name.endswith(AVERAGE)}
   assert len(averages) > 20
@@ -159,7 +154,7 @@ def test_averages_are_computed_beside_their_variables(graph, gradients):
 def test_epochs_count_what_an_update_is_made_of(graph, workers, gradients, first_boundary):
   seen = []
   role = role_of(workers, gradients=gradients)
-  build(MODES.TRAIN, place(), role=role, on_graph=seen.append)
+  build(MODES.TRAIN, Placement(0, 'CPU'), role=role, on_graph=seen.append)
   needed = ancestors(seen[0].scalars['learning_rate'].op, controls=False)
   [reached] = [op for op in needed if op.type == 'GreaterEqual' and op.inputs[1].shape == [3]]
   assert tf.get_static_value(reached.inputs[1])[0] == first_boundary
@@ -168,7 +163,7 @@ def test_epochs_count_what_an_update_is_made_of(graph, workers, gradients, first
 @pytest.mark.parametrize('num_towers', [1, 2])
 def test_a_tower_reads_each_variable_once(graph, num_towers):
   """Its layer and its weight penalty share the value that comes from a server."""
-  build(MODES.TRAIN, place(num_cpu_towers=num_towers), role=role_of(2))
+  build(MODES.TRAIN, Placement(0, 'CPU', num_towers), role=role_of(2))
   for variable in tf.compat.v1.trainable_variables():
     reads = [op for op in variable.handle.consumers() if op.type == 'ReadVariableOp']
     in_towers = [op for op in reads if op.name.startswith('tower_')]
@@ -184,7 +179,7 @@ def test_a_tower_reads_each_variable_once(graph, num_towers):
   ],
 )
 def test_only_tower_0_moves_the_averages(graph, role, moving):
-  towers_here = place(num_cpu_towers=2)
+  towers_here = Placement(0, 'CPU', 2)
   spec = build(MODES.TRAIN, towers_here, **({'role': role_of(3, **role)} if role else {}))
   variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
   moving_mean = variables['resnet/init/batch_norm/moving_mean']
@@ -195,7 +190,7 @@ def test_only_tower_0_moves_the_averages(graph, role, moving):
 
 
 def test_a_gpu_takes_batches_that_were_put_there_a_step_ahead(graph):
-  spec = build(MODES.TRAIN, place(num_gpus=2))
+  spec = build(MODES.TRAIN, Placement(2, 'CPU'))
   by_type = {}
   for op in graph.get_operations():
     by_type.setdefault(op.type, []).append(op)
@@ -211,7 +206,7 @@ def test_a_gpu_takes_batches_that_were_put_there_a_step_ahead(graph):
 
 @pytest.mark.parametrize('mode', [MODES.EVAL, MODES.PREDICT])
 def test_no_optimizer_no_proxy_and_all_towers_outside_training(graph, mode):
-  build(mode, place(num_gpus=2), hparams=PROXIED)
+  build(mode, Placement(2, 'CPU'), hparams=PROXIED)
   names = {v.op.name for v in tf.compat.v1.global_variables()}
   assert not any('Momentum' in name or '/proxy/' in name for name in names)
   assert not devices(graph, {'Conv2DBackpropFilter'})
@@ -255,7 +250,7 @@ def test_a_step_is_momentum_on_the_mean_gradient(graph):
   At equal logits the bias's gradient is mean softmax - mean one-hot; here it is taken from the
   graph's own logits, and the penalty adds weight decay x bias = 0, as the bias starts at 0.
   """
-  spec = build(MODES.TRAIN, place(num_cpu_towers=2))
+  spec = build(MODES.TRAIN, Placement(0, 'CPU', 2))
   bias = next(v for v in tf.compat.v1.trainable_variables() if v.op.name.endswith('/bias'))
   logits = [graph.get_tensor_by_name(f'tower_{i}/resnet/fully_connected/add:0') for i in range(2)]
   _, labels = examples(8)
@@ -277,7 +272,7 @@ def test_towers_share_a_batch_and_say_of_each_image_what_one_does(batch):
   answers, values = [], {}
   for num_towers in (1, 3):
     with tf.Graph().as_default():
-      predictions = build(MODES.PREDICT, place(num_cpu_towers=num_towers), batch).predictions
+      predictions = build(MODES.PREDICT, Placement(0, 'CPU', num_towers), batch).predictions
       variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
       session = run_session()
       values = values or session.run(variables)
@@ -325,17 +320,10 @@ def test_metrics_are_exact_over_uneven_batches(graph):
   assert np.isnan(metrics['per_class_accuracy/ship'])
 
 
-def test_the_loss_is_one_mean_over_examples(tmp_path):
+def test_the_loss_is_one_mean_over_examples(old_job):
   """Batches of 3, 3 and 1 images: the last image counts as much as any other."""
-  run = Run(TINY, RunOptions(str(tmp_path)), roles.Role(), CIFAR10, place())
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    tf.compat.v1.train.create_global_step()
-    with tf.compat.v1.variable_scope('resnet'):
-      families.build(TINY, families.layer_settings(TINY, False), CIFAR10).forward_pass(
-        tf.zeros([1, 32, 32, 3])
-      )
-    session.run(tf.compat.v1.global_variables_initializer())
-    checkpoint = tf.compat.v1.train.Saver().save(session, f'{tmp_path}/model.ckpt')
+  run = Run(TINY, RunOptions(str(old_job)), roles.Role(), CIFAR10, Placement(0, 'CPU'))
+  checkpoint = f'{old_job}/model.ckpt-8'
   said = {}
   for size in (3, 7):
     kept = evaluator.KeptEvaluation(run, lambda size=size: seven_examples(size))
