@@ -104,7 +104,7 @@ REFUSED = """
 --num-inter-threads 1000000
 --train-batch-size 0
 --train-batch-size 1000000000
---num-cpu-towers 3 -> 128 is not divisible by 3 towers
+--train-steps 1 --num-cpu-towers 3 -> 128 is not divisible by 3 towers
 --num-gpus 3
 --variable-strategy GPU
 --data-format channels_first

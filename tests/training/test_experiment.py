@@ -82,6 +82,11 @@ def test_a_loop_of_ones_own_over_the_estimator(data_dir, tmp_path):
   assert (made.estimator.ended_by, len(events(tmp_path / 'job', 'start'))) == ('control', 2)
 
 
+def test_towers_that_cannot_share_a_batch_are_refused(data_dir, tmp_path):
+  with pytest.raises(InputError, match='--train-batch-size 16 is not divisible by 3 towers'):
+    cifar10.make_experiment(tmp_path / 'job', data_dir, **OPTIONS, num_cpu_towers=3)
+
+
 def test_a_parameter_server_is_refused_by_name(data_dir, tmp_path, monkeypatch):
   cluster = {'chief': ['127.0.0.1:1'], 'worker': ['127.0.0.1:2'], 'ps': ['127.0.0.1:3']}
   text = json.dumps({'cluster': cluster, 'task': {'type': 'ps', 'index': 0}})
