@@ -15,6 +15,7 @@ FASTNET = {'network': 'fastnet', 'widths': (24, 24, 32)}
 # And how many batch norms are left: those that no convolution comes before.
 NETWORKS = {
   'resnet': ({'num_layers': 8}, 0),
+  'averages': ({'num_layers': 8}, 0),
   # Of a block's two only the second follows a convolution; the first block's follows `init`, but
   # so does the shortcut. And the last.
   'resnet v2': ({'num_layers': 8, 'resnet_version': 2}, 3),
@@ -35,9 +36,9 @@ def run(graph, images=IMAGES):
 @pytest.mark.parametrize('name', NETWORKS)
 def test_it_answers_alike_without_variables_and_batch_norms(name):
   values, batch_norms = NETWORKS[name]
-  hparams = from_values(values)
-  path, (expected, expected_features) = save(hparams)
-  graph = freeze_graph.freeze(hparams, CIFAR10, path).graph
+  hparams, use_ema = from_values(values), name == 'averages'
+  path, (expected, expected_features) = save(hparams, with_averages=use_ema)
+  graph = freeze_graph.freeze(hparams, CIFAR10, path, use_ema=use_ema).graph
   probabilities, features, classes = run(graph)
   np.testing.assert_allclose(probabilities, expected, rtol=1e-4, atol=1e-6)
   np.testing.assert_allclose(features, expected_features, rtol=1e-4, atol=1e-4)
@@ -65,13 +66,6 @@ def test_bfloat16():
   graph = freeze_graph.freeze(hparams, CIFAR10, path).graph
   np.testing.assert_allclose(run(graph)[0], expected, atol=0.05)
   assert 'FusedBatchNormV3' not in {node.op for node in graph.node}
-
-
-def test_averages_in_place_of_the_weights():
-  hparams = from_values({'num_layers': 8})
-  path, (expected, _) = save(hparams, with_averages=True)
-  graph = freeze_graph.freeze(hparams, CIFAR10, path, use_ema=True).graph
-  np.testing.assert_allclose(run(graph)[0], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_digest_is_of_the_variables():
