@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,9 @@ from cifar10.training.experiment import Experiment
 
 Result = dict[str, Any]  # What a command prints as one JSON object.
 # Each flag of these adds one value.
-_REPEATED = {each.name for each in declarations(RunOptions) if each.kind == tuple[str, ...]}
+_REPEATED = {
+  each.name for each in declarations(flags.Command, RunOptions) if each.kind == tuple[str, ...]
+}
 
 
 def convert(data_dir: Any = '.', **options: Any) -> Result:
@@ -154,9 +156,7 @@ def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Re
   listed = [images] if isinstance(images, (str, os.PathLike)) else list(images)
   if not all(isinstance(each, (str, os.PathLike)) for each in listed):
     raise InputError('images must be paths, or one array uint8 [n, 32, 32, 3]')
-  return _call(
-    'predict', {**options, 'job_dir': job_dir}, images=[os.fspath(each) for each in listed]
-  )
+  return _call('predict', {**options, 'job_dir': job_dir, 'images': listed})
 
 
 def export(job_dir: Any, **options: Any) -> Result:
@@ -169,7 +169,7 @@ def load(job_dir: Any, **options: Any) -> Network:
   """Loads a job's network, to be called with images; options as for `predict`."""
   if options.get('out') is not None:
     raise InputError('out is for images in files; it cannot take the answers to an array')
-  planned = _plan('predict', {**options, 'job_dir': job_dir}, ['of an array'])
+  planned = _plan('predict', {**options, 'job_dir': job_dir, 'images': ['of an array']})
   return Network(job_run.begin(planned.hparams, planned.options))
 
 
@@ -233,11 +233,9 @@ def _results(command: flags.Command, run: Run) -> Iterable[Result]:
 _running: list[str] = []  # The modes of the calls that are under way.
 
 
-def _call(
-  mode: str, given: Mapping[str, Any], callbacks: Any = (), images: Sequence[str] = ()
-) -> Any:
+def _call(mode: str, given: Mapping[str, Any], callbacks: Any = ()) -> Any:
   """Runs one mode and returns all its results."""
-  planned = _plan(mode, given, images)
+  planned = _plan(mode, given)
   _running.append(mode)
   monitor = SignalMonitor(kills_after_ctrl_c=False)  # It may be a notebook's process.
   found: list[Result] = []
@@ -258,7 +256,7 @@ def _call(
   return found
 
 
-def _plan(mode: str, options: Mapping[str, Any], images: Sequence[str] = ()) -> Plan:
+def _plan(mode: str, options: Mapping[str, Any]) -> Plan:
   """Checks these options as the command would be given them; raises InputError."""
   given = dict(options)
   named = str(given['job_dir'])
@@ -272,7 +270,7 @@ def _plan(mode: str, options: Mapping[str, Any], images: Sequence[str] = ()) -> 
   if isinstance(objects.get('network'), user_code.Given):
     raise InputError('network is found again by no name; put it at the top of a module')
   parsed = flags.parse('', _words({**given, **objects, 'mode': mode}))
-  planned = plan.check({**parsed, **objects, **({'images': tuple(images)} if images else {})})
+  planned = plan.check({**parsed, **objects})
   logs.set_up(planned.command.verbose)
   return planned
 

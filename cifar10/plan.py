@@ -54,8 +54,8 @@ def check(given: Mapping[str, Any]) -> Plan:
   `given` are the options of a command by name, as `flags.parse` returns them. Raises InputError if
   they do not fit the mode, the job, the cluster or each other.
   """
-  command = Command(**option.picked(Command, given))
-  options = RunOptions(**option.picked(RunOptions, given))
+  command = Command(**option.picked(given, Command))
+  options = RunOptions(**option.picked(given, RunOptions))
   _check_mode(command, options)
   training = command.mode in _TRAINING
   tasks = os.environ.get('TF_CONFIG') if training else None
@@ -64,9 +64,12 @@ def check(given: Mapping[str, Any]) -> Plan:
   learning = {name: given[name] for name in set(given) - option.names(Command, RunOptions)}
   if command.recipe:
     learning = recipe_values(command.recipe, learning)
-  # A recipe trains as it was measured. What a warm start brings is no initial value to forget.
-  begin = {'batch_norm_warmup': not (command.recipe or options.warm_start_from)}
-  options, hparams = _job(learning, options, begin, training=training)
+  options, config = _job(options, training=training)
+  if config:
+    hparams = job_config.adopt_config(learning, config, options.job_dir, training=training)
+  else:  # A recipe trains as it was measured. A warm start brings no initial value to forget.
+    warms_up = not (command.recipe or options.warm_start_from)
+    hparams = from_values({**learning, 'batch_norm_warmup': warms_up})
   _check_needs(given, hparams, options)
   for is_broken, message in _rules(hparams, options, cluster, command.mode):
     if is_broken:
@@ -93,8 +96,6 @@ def _check_mode(command: Command, options: RunOptions) -> None:
     raise InputError('--mode predict needs --images PATH..., or --subset in their place')
   if not options.data_dir and (mode not in ('predict', 'export') or options.subset):
     raise InputError(f'--mode {mode} needs --data-dir DIR')
-  if urls := list(filter(files.is_url, command.images)):
-    raise InputError(f'--images {urls[0]} is a URL; copy the images to a local folder')
   if command.out is not None:
     check_out(command.out, '.jsonl')
 
@@ -110,26 +111,18 @@ def check_out(path: str, *suffixes: str) -> None:
     raise InputError(f'--out {path} is no file, or its folder is missing; name another, or make it')
 
 
-def _job(
-  learning: Mapping[str, Any], options: RunOptions, begin: Mapping[str, Any], *, training: bool
-) -> tuple[RunOptions, HParams]:
-  """Returns the options with the job's folder, and the given hyper-parameters with the job's.
-
-  A new job has the values of `begin`, too.
-  """
-  config: dict[str, Any] | None
+def _job(options: RunOptions, *, training: bool) -> tuple[RunOptions, dict[str, Any]]:
+  """Returns the options with the job's folder, and the job's configuration; of a new one {}."""
   if options.pretrained:
-    options, config = pretrained.as_job(options)
-  else:
-    config = (job_config.read_begun if training else job_config.read_config)(options.job_dir)
-  if not config:
-    if training:
-      return options, from_values({**learning, **begin})
+    return pretrained.as_job(options)
+  read = job_config.read_begun if training else job_config.read_config
+  config = read(options.job_dir) or {}
+  if not (config or training):
     raise InputError(f'--job-dir {options.job_dir} holds no trained network; train one first')
   for name, unchanged in gone.LEARNING.items():
     if config.get(name, unchanged) != unchanged:
       log.warning('%s %s of this job is gone since version 2: ignored', name, config[name])
-  return options, job_config.adopt_config(learning, config, options.job_dir, training=training)
+  return options, config
 
 
 def _check_needs(given: Mapping[str, Any], hparams: HParams, options: RunOptions) -> None:
@@ -155,7 +148,9 @@ def _rules(
   rules: list[tuple[object, str]] = [(options.use_ema and not hparams.ema_decay, no_ema)]
   if mode not in _TRAINING:
     return rules
-  stops, other = options.stops_by, ''  # Why the validation split is not evaluated.
+  ends = {name: getattr(options, name) for name in ('stop_at_accuracy', 'stop_without_gain')}
+  stops = next((option.as_flag(*each) for each in ends.items() if each[1] is not None), '')
+  other = ''  # Why the validation split is not evaluated.
   if hparams.train_on != 'train':
     other = f'--train-on {hparams.train_on}'
   if options.subset not in (None, 'validation'):

@@ -110,7 +110,7 @@ def test_a_family_has_options(run_here, data_dir, tmp_path):
     ('outside_parts:keras_batch_norm', 'in evaluation, which is missing in tra'),
     ('outside_parts:layer_with_regularizer', 'give --weight-decay'),
     ('outside_parts:fails_in_evaluation', "fails: KeyError: 'no such branch' ("),
-    ('outside_parts:NoDataclass', 'is no dataclass'),
+    ('outside_parts:NoName', 'is no class derived from cifar10.Family'),
     ('outside_parts:FailingCheck', "FailingCheck fails: KeyError: 'no such option' ("),
     ('outside_parts:TakenOption', 'has an option whose name is taken'),
     ('outside_parts:TakenName', 'has an option whose name is taken'),

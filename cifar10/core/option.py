@@ -155,10 +155,11 @@ def values(options: object) -> dict[str, Any]:
   return {each.name: getattr(options, each.name) for each in declarations(type(options))}
 
 
-def picked(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns those of the given values that are options of this class."""
-  own = names(cls)
-  return {name: value for name, value in given.items() if name in own}
+def picked(given: Mapping[str, Any], *classes: type) -> dict[str, Any]:
+  """Returns those of the given values that are options of these classes, JSON's lists as tuples."""
+  own = names(*classes)
+  found = {name: value for name, value in given.items() if name in own}
+  return {name: tuple(it) if isinstance(it, list) else it for name, it in found.items()}
 
 
 def flag_of(name: str) -> str:

@@ -51,10 +51,10 @@ class Group(NamedTuple):
 
 
 class Family(Options):
-  """One kind of network. A subclass is a frozen dataclass whose fields are its options."""
+  """One kind of network. A subclass becomes a frozen dataclass, whose fields are its options."""
 
-  NAME: ClassVar[str]  # The value of --network, and the scope of the network's variables.
-  TITLE: ClassVar[str]  # The name shown to people, with the paper.
+  NAME: ClassVar[str] = ''  # The value of --network, and the scope of the network's variables.
+  TITLE: ClassVar[str] = ''  # The name shown to people, with the paper.
   # Of a user's own: 'module:NAME' as --network names it, and its class, a model_base.Layers made by
   # NETWORK(options, settings, data), or the function that makes its layers.
   PLACE: ClassVar[str] = ''
@@ -154,13 +154,12 @@ class WideResNetFamily(Family):
   NAME: ClassVar[str] = 'wrn'
   TITLE: ClassVar[str] = 'wide ResNets (Zagoruyko and Komodakis 2016)'
 
-  wrn_depth: int = _of_shape(16, 'depth of the wide ResNet: 6n+4 layers')
+  wrn_depth: int = _of_shape(
+    16,
+    'depth of the wide ResNet: 6n+4 layers',
+    Check(lambda depth: depth in range(10, _DEEPEST + 1, 6), f'must be 6n+4, 10 to {_DEEPEST}'),
+  )
   wrn_widen_factor: int = _of_shape(4, "times a plain ResNet's channels", between(1, 100))
-
-  def check(self) -> None:
-    if self.wrn_depth not in range(10, _DEEPEST + 1, 6):
-      said = f'is not 6n+4 with n of 1 or more, at most {_DEEPEST}'
-      raise InputError(f'--wrn-depth {self.wrn_depth} {said}')
 
   def describe(self) -> str:
     return f'WRN-{self.wrn_depth}-{self.wrn_widen_factor}'
@@ -353,18 +352,14 @@ def find(name: str) -> type[Family]:
   if not isinstance(named, type):
     # Not the function's name as the scope: another name can start with it.
     made = {'NAME': 'network', 'TITLE': name, 'FUNCTION': staticmethod(named)}
-    named = dataclasses.dataclass(frozen=True)(type('OwnNetwork', (Family,), made))
-  elif (
-    not (issubclass(named, Family) and dataclasses.is_dataclass(named) and named.NETWORK)
-    or any(isinstance(value, dataclasses.Field) for value in vars(named).values())
-    or not (getattr(named, 'NAME', '') and getattr(named, 'TITLE', ''))
-  ):
-    raise InputError(
-      f'--network {name} is no dataclass derived from cifar10.Family with NAME, TITLE and NETWORK; '
-      'docs/python.md has one, and takes a function, too'
-    )
+    named = type('OwnNetwork', (Family,), made)
+  elif not (issubclass(named, Family) and named.NETWORK and named.NAME and named.TITLE):
+    said = 'is no class derived from cifar10.Family with NAME, TITLE and NETWORK'
+    raise InputError(f'--network {name} {said}; docs/python.md has one, and takes a function, too')
   named.PLACE = name
   with own_code(named):
+    if '__dataclass_fields__' not in vars(named):
+      named = dataclasses.dataclass(frozen=True)(named)
     declarations(named)  # Types may be names of nothing.
   return named
 

@@ -131,9 +131,7 @@ class HParams(Options):
   )
   batch_norm_epsilon: float = option(1e-5, 'added to the variance in batch norm', above(0))
   dtype: str = option(
-    'float32',
-    'compute dtype of activations and kernels; auto: what the hardware is fast at',
-    choices=('auto', 'float32', 'bfloat16'),
+    'float32', 'compute dtype; auto: what is fast here', choices=('auto', 'float32', 'bfloat16')
   )
   tta: str = option(
     'none',
@@ -144,10 +142,7 @@ class HParams(Options):
     1.0, '--tta where no class is likelier than this; 1: for all images', between(0, 1), needs='tta'
   )
   freeze: str = option(
-    '',
-    'a regular expression: variables with such names are not trained, as resnet/(init|stage)',
-    PATTERN,
-    fixed=True,
+    '', 'a regular expression: variables with such names are not trained', PATTERN, fixed=True
   )
   seed: int = option(0, 'random seed of initial values, order of examples and augmentation')
 
@@ -187,9 +182,9 @@ def from_values(given: Mapping[str, Any]) -> HParams:
     shown = as_flag(name, given[name])
     raise InputError(f'{shown} belongs to --network {owners[0]}, not to {network}; leave it out')
   with families.own_code(family):
-    own = family(**picked(family, given))
-  augmentation = Augmentation(**picked(Augmentation, given))
-  return HParams(own, augmentation, **picked(HParams, given))
+    own = family(**picked(given, family))
+  augmentation = Augmentation(**picked(given, Augmentation))
+  return HParams(own, augmentation, **picked(given, HParams))
 
 
 def from_params(params: Any) -> HParams:

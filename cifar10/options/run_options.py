@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from cifar10.core.errors import InputError
-from cifar10.core.option import FUNCTION, Check, Options, above, as_flag, at_least, between, option
+from cifar10.core.option import FUNCTION, Check, Options, above, at_least, between, option
 
 PRETRAINED = ('resnet20', 'fast94')  # The included trained networks (job/pretrained.py).
 # TensorFlow starts as many threads as it is told to, and aborts if it cannot.
@@ -55,9 +55,7 @@ class RunOptions(Options):
   stop_without_gain: int | None = option(
     None, 'end training after so many evaluations without a higher accuracy', at_least(1)
   )
-  max_minutes: float | None = option(
-    None, 'end training after so many minutes, those of earlier runs included', above(0)
-  )
+  max_minutes: float | None = option(None, 'end after so many minutes of all runs', above(0))
   callback: tuple[str, ...] = option(
     (),
     'a Python function that makes a callback, as package.module:function; can be given several '
@@ -99,9 +97,3 @@ class RunOptions(Options):
       raise InputError('--job-dir is missing; name a folder')
     if self.backup_workers and self.distribute:
       raise InputError('--distribute waits for all workers; leave --backup-workers out')
-
-  @property
-  def stops_by(self) -> str:
-    """Returns the early stopping that depends on evaluations: '--stop-at-accuracy 0.9'; or ''."""
-    given = {name: getattr(self, name) for name in ('stop_at_accuracy', 'stop_without_gain')}
-    return next((as_flag(*each) for each in given.items() if each[1] is not None), '')

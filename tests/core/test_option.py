@@ -1,4 +1,4 @@
-"""Declared options: what is refused, and what comes of JSON."""
+"""Declared options: what is accepted, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from cifar10.core.errors import InputError
 from cifar10.core.option import BELOW_ONE, Options, at_least, between, declarations, option, values
-from cifar10.job.job_config import from_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +62,3 @@ def test_another_type_is_refused(hint):
     InputError, match=r'^option width has the type .*; give it int, float, str or '
   ):
     declarations(made)
-
-
-def test_json_has_lists_for_tuples():
-  given = dict(from_json([Made], {'factors': [1, 0.5], 'count': 3, 'inner': 5, 'other': 1}))
-  assert given == {'count': 3, 'factors': (1, 0.5)}

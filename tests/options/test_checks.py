@@ -40,7 +40,6 @@ def check(tasks=None, **given):
     ({'mode': 'evaluate', 'dry_run': True}, '--dry-run'),
     ({'mode': 'predict', 'images': ['a.png'], 'subset': 'eval'}, '--images'),
     ({'mode': 'predict', 'images': ['a.png'], 'callback': ('a:b',)}, '--callback'),
-    ({'mode': 'predict', 'images': ['https://a/b.png']}, '--images'),
     ({'mode': 'predict', 'images': ['a.png'], 'out': 'a.txt'}, '--out'),
     ({'mode': 'predict', 'images': ['a.png'], 'out': 'gone/a.jsonl'}, '--out'),
     ({'mode': 'evaluate'}, '--job-dir'),

@@ -5,10 +5,10 @@ import json
 import checkout
 import flag_page
 import pytest
-from outcome import refused, succeeded
+from outcome import succeeded
 
 from cifar10.core.option import as_flag, declarations
-from cifar10.options import flags, gone
+from cifar10.options import flags
 
 DECLARED = [
   declared
@@ -40,11 +40,6 @@ def test_options_need_no_tensorflow():
     "assert not {'tensorflow', 'model_base'} & set(sys.modules)"
   )
   checkout.python('-c', code, '--job-dir', 'j', '--recipe', 'fast94', must_succeed=True)
-
-
-@pytest.mark.parametrize('words', [('--best-by', 'loss'), ('--best-by=loss',)])
-def test_a_flag_that_is_gone_is_refused_with_a_remedy(run_here, words):
-  assert gone.FLAGS['--best-by'] in refused(run_here('--job-dir', 'job', *words), at_once=True)
 
 
 @pytest.mark.parametrize(('value', 'is_told'), [(0.6, False), (0.7, True)])

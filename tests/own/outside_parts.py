@@ -91,9 +91,7 @@ def fails_in_training(images, is_training, num_classes):
 
 
 def fails_in_evaluation(images, is_training, num_classes):
-  if not is_training:
-    raise KeyError('no such branch')
-  return counts(images, is_training, num_classes)
+  return fails_in_training(images, not is_training, num_classes)
 
 
 def needs_16_images(images, is_training, num_classes):
@@ -134,41 +132,38 @@ class _NotFinite(_Linear):
     return tf.debugging.check_numerics(super().forward_pass(images) / 0.0, 'bad')
 
 
-@dataclasses.dataclass(frozen=True)
 class NotFinite(Outside):
   NETWORK: ClassVar[type] = _NotFinite
 
 
-class NoDataclass(cifar10.Family):
+class NoName(cifar10.Family):
   NETWORK: ClassVar[type] = _NotFinite
 
 
-@dataclasses.dataclass(frozen=True)
 class FailingCheck(Outside):
   def check(self):
     raise KeyError('no such option')
 
 
-@dataclasses.dataclass(frozen=True)
 class TakenOption(Outside):
   weight_decay: float = option(0.5, 'taken')
 
 
-@dataclasses.dataclass(frozen=True)
 class TakenName(Outside):
   control: float = option(0.5, 'taken')
 
 
-@dataclasses.dataclass(frozen=True)
 class SharedOption(Outside):
   widths: tuple[int, ...] = option((4,), 'of fastnet, too')
 
 
-class Heard(cifar10.Callback):
-  """Says what it heard of."""
-
+class OfRun(cifar10.Callback):
   def __init__(self, run):
-    pass
+    self._run = run
+
+
+class Heard(OfRun):
+  """Says what it heard of."""
 
   def on_graph(self, graph):
     tf.compat.v1.summary.scalar('own/answer', tf.constant(42.0))
@@ -177,10 +172,7 @@ class Heard(cifar10.Callback):
     print('HEARD', evaluation.split, evaluation.step)
 
 
-class Fails(cifar10.Callback):
-  def __init__(self, run):
-    pass
-
+class Fails(OfRun):
   def on_step_end(self, step):
     raise ValueError(f'step {step.step} is\nbad')
 
@@ -189,11 +181,8 @@ class TakesNoRun(cifar10.Callback):
   pass
 
 
-class Draws(cifar10.Callback):
+class Draws(OfRun):
   """Puts points at each step and each evaluation, and ends training after the third step."""
-
-  def __init__(self, run):
-    self._run = run
 
   def on_step_end(self, step):
     self._run.put_scalar('own/squared', step.step**2)
@@ -207,11 +196,11 @@ class Draws(cifar10.Callback):
 NOISE = np.random.default_rng(0).integers(0, 256, [3, 32, 32, 3], np.uint8)
 
 
-class Predicts(cifar10.Callback):
+class Predicts(OfRun):
   """Writes down what the network answers to noise after each step: JOB/answers.npy."""
 
   def __init__(self, run):
-    self._path = os.path.join(run.job_dir, 'answers.npy')
+    super().__init__(run)
     self._predict = run.predictor()
     self._answers = []
 
@@ -219,7 +208,7 @@ class Predicts(cifar10.Callback):
     self._answers.append(self._predict(NOISE))
 
   def on_train_end(self, reason, message, step):
-    np.save(self._path, self._answers)
+    np.save(os.path.join(self._run.job_dir, 'answers.npy'), self._answers)
 
 
 class PlainHook(tf.compat.v1.train.SessionRunHook):
@@ -236,11 +225,8 @@ def plain_hook(run):
   return PlainHook()
 
 
-class ReadsTooMuch(cifar10.Callback):
+class ReadsTooMuch(OfRun):
   """Fails as a data set does that has ended, upon which TensorFlow ends a training."""
-
-  def __init__(self, run):
-    pass
 
   def on_step_end(self, step):
     raise tf.errors.OutOfRangeError(None, None, 'no more images')
@@ -250,11 +236,8 @@ def nothing(run):
   return None
 
 
-class Teller(cifar10.Callback):
+class Teller(OfRun):
   """Writes down what a session is made with: JOB/told.json."""
-
-  def __init__(self, run):
-    self._run = run
 
   def after_create_session(self, session, coord):
     config, kinds = session._config, ('Conv2D', 'VarHandleOp')

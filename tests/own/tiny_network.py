@@ -22,6 +22,3 @@ class Tiny(Family):
   NAME: ClassVar[str] = 'tiny'
   TITLE: ClassVar[str] = 'a tiny network'
   NETWORK: ClassVar[type] = TinyNetwork
-
-  def describe(self):
-    return 'tiny'

@@ -26,7 +26,7 @@ OPTIONS = {
   'num_intra_threads': 1,
   'num_inter_threads': 1,
 }
-FLAGS = ['--network', 'counted_runs:Counted', '--train-batch-size', 16, '--train-steps', 6]
+FLAGS = ['--network', 'counted_runs:Tiny', '--train-batch-size', 16, '--train-steps', 6]
 
 
 @pytest.mark.cluster
