@@ -97,7 +97,7 @@ def test_convert_makes_what_the_generator_makes(tmp_path, run_here):
 
 
 @pytest.mark.parametrize(
-  'case',
+  ('call', 'options', 'says'),
   [
     ('train', {'learning_rat': 1}, 'unrecognized arguments: --learning-rat=1'),
     ('train', {'batch_size': 8}, 'did you mean --train-batch-size?'),
@@ -111,16 +111,11 @@ def test_convert_makes_what_the_generator_makes(tmp_path, run_here):
     ('convert', {'data_dir': None}, 'data_dir'),
   ],
 )
-def test_what_no_command_line_could_say(case, job, data_dir, tmp_path):
+def test_what_no_command_line_could_say(call, options, says, job, data_dir, tmp_path):  # noqa: PLR0917
   """One line, which names the option."""
-  call, options, says = case
-  given = {
-    'convert': {},
-    'predict': {'job_dir': job[0]},
-    'train': {'job_dir': tmp_path / 'job', 'data_dir': data_dir},
-  }
+  given = {'convert': [], 'predict': [job[0]], 'train': [tmp_path / 'job', data_dir]}
   with pytest.raises(cifar10.InputError) as error:
-    getattr(cifar10, call)(**given[call], **options)
+    getattr(cifar10, call)(*given[call], **options)
   assert says in str(error.value)
   assert '\n' not in str(error.value)
 

@@ -50,19 +50,15 @@ def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
     Evaluator(run).check()
   if is_evaluator:
     return report
-  mean = _seconds_per_step(run)
-  report |= {
-    'timed_steps': _TIMED_STEPS,
-    'seconds_per_step': round(mean, 6),
-    'images_per_second': round(hparams.train_batch_size / mean, 1),
-  }
-  if cluster.is_distributed:  # Communication with other tasks would add to each step.
-    return report
-  steps = 0 if has_ended else max(report['train_steps'] - report['global_step'], 0)
-  seconds = round(steps * report['seconds_per_step'], 1)
-  duration = format_duration(seconds)
-  log.info('training would take about %s, without evaluations and checkpoints', duration)
-  return {**report, 'training_seconds': seconds}
+  mean = round(_seconds_per_step(run), 6)
+  speed = round(hparams.train_batch_size / mean, 1)
+  report |= {'timed_steps': _TIMED_STEPS, 'seconds_per_step': mean, 'images_per_second': speed}
+  if not cluster.is_distributed:  # There communication with other tasks adds to each step.
+    steps = 0 if has_ended else max(report['train_steps'] - report['global_step'], 0)
+    seconds = report['training_seconds'] = round(steps * mean, 1)
+    duration = format_duration(seconds)
+    log.info('training would take about %s, without evaluations and checkpoints', duration)
+  return report
 
 
 def _steps(run: Run) -> dict[str, Any]:

@@ -142,7 +142,7 @@ SYNC = {'sync': True}
 def test_what_a_task_waits_for(given, spare):
   """And how many workers may be missing; test_roles.py has how they share an update."""
   role = roles.Role(Cluster(SERVED), RunOptions('job', **given))
-  assert (role.is_sync, role.cluster.is_reduced) == (given.get('sync', False), False)
+  assert role.together == role.is_sync == bool(given)
   assert (role.monitor._spare_workers, role._in_order) == (spare, 'deterministic' in given)
   assert role.monitor._start_timeout == given.get('start_timeout', 600)
 

@@ -95,8 +95,7 @@ def fails_in_evaluation(images, is_training, num_classes):
 
 
 def needs_16_images(images, is_training, num_classes):
-  rows = tf.reshape(images, [16, 32, 32, 3])
-  return counts(rows, is_training, num_classes)
+  return counts(tf.reshape(images, [16, 32, 32, 3]), is_training, num_classes)
 
 
 def layer_with_regularizer(images, is_training, num_classes):
