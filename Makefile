@@ -32,7 +32,7 @@ NOT_NUMERICAL := names or parameters or refus or shapes
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_that_parameter_servers_make
 
-.PHONY: install demo docs lock test test-kernels test-full test-slow test-hosts test-clusters test-quick test-short test-long test-all goldens lint size release bench-install gpu clean
+.PHONY: install demo docs lock test test-kernels test-full test-slow test-hosts test-clusters test-quick test-short test-long test-all faults goldens lint size release bench-install gpu clean
 
 install: $(STAMP)
 
@@ -88,6 +88,14 @@ test-clusters: $(STAMP)
 # What CI has no time for: other ways to what its tests try, and what takes minutes. It takes hours.
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m 'long or (hosts and slow)'
+
+# Every command killed, and its disk failed, at each of its calls that change a file; and killed at a
+# random moment so many times: `make faults KILLS=200`. It takes about two hours.
+KILLS := 50
+faults: $(STAMP)
+	for command in convert train stop export; do \
+	  $(BIN)/python tests/faults.py $$command && \
+	  $(BIN)/python tests/faults.py $$command --outcomes TIME --sample $(KILLS) || exit 1; done
 
 # Whether this checkout computes, bit for bit, what commit 0872a1f computes: `make goldens FLAGS=--quick`.
 goldens: $(STAMP)

@@ -1,4 +1,7 @@
-"""Disks that fill up, folders that vanish or turn read-only: one line, and how it goes on."""
+"""Disks that fill up, folders that vanish or turn read-only: one line, and how it goes on.
+
+tests/faults.py fails a disk in a training, at every call that writes.
+"""
 
 import contextlib
 import os
