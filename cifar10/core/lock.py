@@ -32,7 +32,7 @@ def locked(path: str, refusal: str, claims: str) -> Iterator[None]:
     if files.is_url(path):
       log.info('%s is not locked, being a URL: let no other process write there', path)
       files.write_text(path, own)
-      stack.callback(files.remove, path)
+      stack.callback(_remove, path)
     else:
       file = stack.enter_context(open(path, 'a+b', buffering=0))
       os.register_at_fork(after_in_child=file.close)  # Or a child that lives on would hold it.
@@ -41,6 +41,11 @@ def locked(path: str, refusal: str, claims: str) -> Iterator[None]:
       file.write(own.encode())
       stack.callback(file.truncate, 0)
     yield
+
+
+def _remove(path: str) -> None:
+  with contextlib.suppress(OSError):  # What the lock was for is done.
+    files.remove(path)
 
 
 def _take(file: IO[bytes], refusal: str) -> None:
