@@ -20,7 +20,7 @@ _PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked f
   **dict.fromkeys(
     ('convert', 'train', 'make_experiment', 'evaluate', 'predict', 'export', 'load'), 'api'
   ),
-  **dict.fromkeys(('InputError', 'CallbackError', 'NetworkError', 'Terminated'), 'core.errors'),
+  **dict.fromkeys(('InputError', 'CallbackError', 'Terminated'), 'core.errors'),
   'Family': 'options.families',
   'Callback': 'callbacks.base',
   # The names of TensorFlow's old example (docs/migration.md).

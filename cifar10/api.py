@@ -23,13 +23,13 @@ from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.core import files, logs, user_code
 from cifar10.core.errors import InputError, SomeFailedError, Terminated
-from cifar10.core.option import as_text, declarations, flag_of
+from cifar10.core.option import FUNCTION, as_text, declarations, flag_of
 from cifar10.exporters import export as exporting
 from cifar10.exporters import predict as predicting
 from cifar10.job import run as job_run
 from cifar10.job.run import Run
-from cifar10.networks import own_network
 from cifar10.options import flags
+from cifar10.options.hparams import HParams
 from cifar10.options.run_options import PRETRAINED, RunOptions
 from cifar10.plan import Plan
 from cifar10.training import dry_run, evaluator, experiment
@@ -41,6 +41,12 @@ Result = dict[str, Any]  # What a command prints as one JSON object.
 _REPEATED = {
   each.name for each in declarations(flags.Command, RunOptions) if each.kind == tuple[str, ...]
 }
+
+# Whose objects a call may be given as they are.
+_DOORS = (
+  'network',
+  *(each.name for each in declarations(HParams) if each.check is FUNCTION),
+)
 
 
 def convert(data_dir: Any = '.', **options: Any) -> Result:
@@ -87,7 +93,6 @@ def train(
   Raises:
     InputError: an option is refused.
     CallbackError: a callback failed.
-    NetworkError: an operation of a network of your own failed.
     KeyboardInterrupt: after Ctrl-C.
     Terminated: after SIGTERM or SIGHUP.
   """
@@ -203,7 +208,6 @@ def results(
   hears = threading.current_thread() is threading.main_thread()
   ends_when_told = hears and command.mode not in ('predict', 'export')
   with (
-    own_network.naming_failures(hparams.family),
     files.naming_errors('--job-dir', options.job_dir),
     role.monitor if ends_when_told else contextlib.nullcontext(),
   ):
@@ -264,7 +268,7 @@ def _plan(mode: str, options: Mapping[str, Any]) -> Plan:
     given['pretrained'] = str(given.pop('job_dir'))
   objects = {
     name: user_code.given(given[name])
-    for name in ('network', 'source', 'validation_source')
+    for name in _DOORS
     if not isinstance(given.get(name), (str, type(None)))
   }
   if isinstance(objects.get('network'), user_code.Given):

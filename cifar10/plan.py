@@ -34,8 +34,11 @@ _MODES = {
 _OFF = (None, 0, '', (), 'none')  # What has no effect; 0 is also False.
 _NEVER_BOTH = (  # Of which only one has an effect.
   ('train_steps', 'train_epochs'),
+  ('optimizer', 'momentum'),
+  ('optimizer', 'nesterov'),
   ('lr_triangle', 'lr_values'),
   ('lr_triangle', 'lr_boundaries_epochs'),
+  *(('schedule', other) for other in ('lr_values', 'lr_boundaries_epochs', 'lr_triangle')),
 )
 
 

@@ -25,6 +25,9 @@ from cifar10.job import checkpoints, job_config, metrics_log
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 long = pytest.mark.long
+# A schedule that does not depend on the last step.
+DOORS = ['--optimizer', 'tensorflow:compat.v1.train.AdamOptimizer', '--learning-rate', 0.001]
+DOORS += ['--schedule=outside_parts:by_epoch']
 
 
 @pytest.fixture
@@ -138,8 +141,8 @@ def test_all_reduce_ends_when_one_is_gone_or_started_again_alone(cluster, name, 
 
 @pytest.mark.parametrize(
   ('flags', 'workers'),
-  [(['--sync'], 2), pytest.param(ALL_REDUCE, 1, marks=long)],
-  ids=['sync', 'all-reduce'],
+  [(['--sync'], 2), (['--sync', *DOORS], 1), pytest.param(ALL_REDUCE, 1, marks=long)],
+  ids=['sync', 'doors', 'all-reduce'],
 )
 def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, workers, tmp_path):
   """Once in one run, and once in two."""

@@ -93,7 +93,6 @@ REFUSED = """
 --lr 0.1 -> did you mean --learning-rate?
 --batch-size 64 -> did you mean --train-batch-size?
 --learning_rate 0.1 -> did you mean --learning-rate?
---optimizer adam -> did you mean --muon-learning-rate?
 --label-smoothing 1
 --learning-rate nan
 --num-layers 45 -> --num-layers 45 is not 6n

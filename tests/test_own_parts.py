@@ -1,7 +1,7 @@
 """Networks and callbacks of a module outside of the program: by flags, in one process and more."""
 
 import json
-import re
+import shutil
 import sys
 
 import numpy as np
@@ -9,14 +9,14 @@ import pytest
 import random_checkpoint
 import tensorflow as tf
 from outcome import refused, succeeded
+from recomputed import assert_equal
+from tensorflow.compat.v1.train import MomentumOptimizer, Optimizer
 
 import cifar10
 from cifar10 import checkpoint
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import CIFAR10
 from cifar10.exporters import freeze_graph
-from cifar10.networks import own_network
-from cifar10.options import families
 from cifar10.options.hparams import from_values
 
 NET = 'outside_parts:net'
@@ -126,36 +126,6 @@ def test_what_is_no_network_is_refused(run_here, data_dir, tmp_path, network, sa
   assert not (tmp_path / 'job' / 'checkpoint').exists()
 
 
-@pytest.mark.parametrize(
-  ('network', 'says'),
-  [
-    ('needs_16_images', 'network/Reshape: Input to reshape is a tensor with 196608 values, but '),
-    ('NotFinite', 'tower_[01]/outside/CheckNumerics: bad : Tensor had '),
-  ],
-)
-def test_an_operation_that_fails_is_named(run_here, data_dir, tmp_path, network, says):
-  more = ['--num-cpu-towers', 1 if network == 'needs_16_images' else 2]
-  network = f'outside_parts:{network}'
-  result = run_here(*flags(data_dir, tmp_path / 'job', *more, network=network))
-  assert result.returncode == 1
-  assert re.match(f'error: --network {network} fails at {says}', result.stderr.splitlines()[-1])
-
-
-@pytest.mark.parametrize(
-  'error',
-  [
-    tf.errors.UnavailableError(None, None, 'lost\n\t [[{{node tower_0/network/MatMul}}]]'),
-    tf.errors.ResourceExhaustedError(None, None, 'OOM\n\t [[{{node tower_0/network/MatMul}}]]'),
-    tf.errors.InvalidArgumentError(None, None, 'bad network/MatMul\n\t [[{{node own/MatMul}}]]'),
-  ],
-)
-def test_an_error_of_anything_else_passes(error):
-  family = families.find('outside_parts:net')
-  with pytest.raises(type(error)) as raised, own_network.naming_failures(family):
-    raise error
-  assert raised.value is error
-
-
 def test_a_counter_is_written_averaged_and_begun_anew(run_here, data_dir, tmp_path):
   """After 4 steps it is 4, at step 2 it was 2: the mean is 3.
 
@@ -203,3 +173,64 @@ def test_a_job_whose_module_is_gone_says_which(run_here, data_dir, tmp_path, mon
   monkeypatch.delitem(sys.modules, 'outside_parts')
   said = refused(run_here('--job-dir', job, '--mode', 'export'), at_once=True)
   assert said.startswith(f'error: --network {NET} cannot be imported: ')
+
+
+ADAM = 'tensorflow:compat.v1.train.AdamOptimizer'
+OWN = {'optimizer': ADAM, 'schedule': 'outside_parts:by_epoch'}
+
+
+@pytest.mark.parametrize('towers', [1, 2])
+def test_all_doors_of_training_resume(run_here, data_dir, tmp_path, towers):
+  """Bit for bit; the network alone is imported for what does not train."""
+  job, more = tmp_path / 'job', ['--num-cpu-towers', towers, '--num-intra-threads', 1]
+  doors = [f'--{name}={function}' for name, function in OWN.items()]
+  succeeded(run_here(*flags(data_dir, job, *more, *doors)))
+  parts = shutil.copytree(job, tmp_path / 'parts')
+  (parts / 'model.ckpt-4.index').unlink()
+  (parts / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-2"')
+  resumed = run_here(*flags(data_dir, parts, *more, *doors))
+  assert 'resuming at step 2 of 4' in resumed.stderr
+  assert_equal(job, parts, 4)
+  for door in ([], ['--optimizer', 'outside_parts:nothing']):
+    said = refused(run_here(*flags(data_dir, job, *more, *door)))
+    assert f'optimizer is {ADAM} there and ' in said
+  config = json.loads((job / 'config.json').read_text())
+  assert OWN.items() < config.items()
+  (job / 'config.json').write_text(json.dumps(config | dict.fromkeys(OWN, 'gone:gone')))
+  assert cifar10.evaluate(job, data_dir)['global_step'] == 4
+
+
+TINY = {'network': NET, 'train_batch_size': 16, 'mode': 'train'}
+
+
+def test_objects_must_be_given_again(data_dir, tmp_path):
+  own = {
+    'optimizer': lambda rate: MomentumOptimizer(rate, 0.5),
+    'schedule': lambda step, run: run.learning_rate / (1 + step),
+  }
+  cifar10.train(tmp_path, data_dir, train_steps=2, **TINY, **own)
+  config = json.loads((tmp_path / 'config.json').read_text())
+  assert {config[name] for name in OWN} == {'given:function'}
+  for name in OWN:
+    rest = {other: own[other] for other in own if other != name}
+    with pytest.raises(InputError, match=f'--{name} given:function is an object'):
+      cifar10.train(tmp_path, data_dir, train_steps=4, **TINY, **rest)
+  assert cifar10.train(tmp_path, data_dir, train_steps=4, **TINY, **own)['global_step'] == 4
+
+
+@pytest.mark.parametrize(
+  ('door', 'own', 'says'),
+  [
+    ('optimizer', 'outside_parts:gone', "cannot be imported: .* has no attribute 'gone'"),
+    ('optimizer', lambda: None, r'fails: TypeError: .* takes 0 positional arguments but 1 was'),
+    ('optimizer', lambda rate: None, 'gives None: no tf.compat.v1.train.Optimizer'),
+    ('optimizer', lambda rate: Optimizer(False, 'bare'), 'fails: NotImplementedError'),
+    ('schedule', lambda step, run: [0.1, 0.2], 'fails: ValueError: '),
+  ],
+)
+def test_what_does_not_fit_a_door_is_refused(data_dir, tmp_path, door, own, says):
+  """And another function may take the folder."""
+  with pytest.raises(InputError, match=says) as error:
+    cifar10.train(tmp_path, data_dir, train_steps=1, **TINY, **{door: own})
+  assert '\n' not in str(error.value)
+  assert cifar10.train(tmp_path, data_dir, train_steps=1, **TINY)['global_step'] == 1

@@ -23,7 +23,6 @@ from estimator_again import NotTestedError
 _MEANT = {
   '--batch-size': '--train-batch-size',
   '--lr': '--learning-rate',
-  '--optimizer': '--muon-learning-rate',
 }
 
 _results: IO[str] | None = None  # Standard output, in a process that keeps it for results.

@@ -47,10 +47,6 @@ class CallbackError(CommandError):
   """A callback of the user's own failed."""
 
 
-class NetworkError(CommandError):
-  """An operation of the user's own network failed as it ran."""
-
-
 class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
   """SIGTERM, Ctrl-C or SIGHUP ended the run in good order: the training is saved."""
 

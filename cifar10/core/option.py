@@ -105,7 +105,7 @@ class Declaration(NamedTuple):
   choices: tuple[Any, ...] = ()
   metavar: str | None = None  # As --help shows a value.
   fixed: bool = False  # Cannot change once the job exists: its checkpoints would not fit.
-  switch: bool = False  # Cannot change between 0 and not 0: this selects the optimizer's variables.
+  switch: bool = False  # Selects the optimizer's variables: no change from 0, or of a function.
   has_flag: bool = True  # Else config.json alone has it.
   needs: str = ''  # The name of the option without which this one has no effect.
 

@@ -1,4 +1,8 @@
-"""Imports and runs the code of users: sources, networks, callbacks, which may fail in any way."""
+"""The doors for code of users: imports and runs what may fail in any way.
+
+A door is an option whose value is 'module:function': --network, --source, --validation-source,
+--optimizer, --schedule, --callback. Python calls take the objects themselves.
+"""
 
 import contextlib
 import functools
@@ -16,6 +20,7 @@ from cifar10.core.logs import one_line
 
 # In the names of files that are nobody's own code.
 _NOT_OWN = (f'{cifar10.__path__[0]}/', '<frozen importlib', '/tensorflow/', '/contextlib.py')
+_GIVEN = 'given:'  # Begins the names of objects that no module has.
 
 
 class Given(str):
@@ -33,9 +38,15 @@ def given(made: object) -> str:
   with contextlib.suppress(ImportError, AttributeError, ValueError):
     if _found(place) is made:
       return place
-  named = Given(f'given:{type(made).__name__}')
+  named = Given(f'{_GIVEN}{type(made).__name__}')
   named.made = made
   return named
+
+
+def require_given(flag: str, name: object) -> None:
+  """Raises InputError for the name of an object, in config.json, that only a Python call gives."""
+  if isinstance(name, str) and name.startswith(_GIVEN):
+    raise InputError(f'{flag} {name} is an object that a call in Python was given; give it again')
 
 
 def _found(place: str) -> Any:
@@ -47,8 +58,7 @@ def imported(flag: str, name: str) -> Any:
   """Imports a flag's 'package.module:name', as `python -m` looks it up: in this folder, too."""
   if isinstance(name, Given):
     return name.made
-  if name.startswith('given:'):
-    raise InputError(f'{flag} {name} is an object that a call in Python was given; give it again')
+  require_given(flag, name)
   if not {'', os.getcwd()} & set(sys.path):
     sys.path.append(os.getcwd())  # Whichever way the command was started.
   remedy = 'correct it, or run from its folder or with that in PYTHONPATH'
@@ -59,6 +69,15 @@ def imported(flag: str, name: str) -> Any:
   if not callable(function):
     raise InputError(f'{flag} {name} is {function!r:.60}, not a function; name another')
   return function
+
+
+def called(flag: str, name: str, call: Callable[..., Any] | None = None) -> Callable[..., Any]:
+  """Returns a door's function, or what that has made, to be called: InputError names its failures.
+
+  Raises InputError if it cannot be imported.
+  """
+  call = call or imported(flag, name)
+  return others_code(lambda said: InputError(f'{flag} {name} fails: {said}'), call)(call)
 
 
 @contextlib.contextmanager

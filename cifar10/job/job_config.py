@@ -9,7 +9,8 @@ from typing import Any
 from cifar10.core import files, lock
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
-from cifar10.core.option import declarations, names, picked
+from cifar10.core.option import declarations, flag_of, names, picked
+from cifar10.core.user_code import require_given
 from cifar10.data.manifest import DatasetInfo, describe
 from cifar10.options import families, gone
 from cifar10.options.hparams import Augmentation, HParams, all_values, from_values
@@ -85,7 +86,12 @@ def adopt_config(
   different = [name for name in job if name in fixed & set(given) and job[name] != given[name]]
   if training:  # Checkpoints hold the variables of one optimizer.
     switches = [each.name for each in declared if each.switch]
-    different += [name for name in switches if bool(job[name]) != bool(here[name])]
+    for name in set(job) - set(given):
+      require_given(flag_of(name), job[name])
+    for name in switches:
+      is_function = isinstance(job[name], str)
+      if job[name] != here[name] if is_function else bool(job[name]) != bool(here[name]):
+        different.append(name)
   if different:
     listed = [f'{name} is {job[name]} there and {here[name]} here' for name in different]
     raise InputError(

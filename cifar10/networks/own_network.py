@@ -1,20 +1,18 @@
-"""A user's own network, of --network module:NAME: builds it, checks it, and names its failures.
+"""A user's own network, of --network module:NAME: builds it and checks it.
 
 How to write one: docs/python.md, "A network of your own".
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 import model_base
-from cifar10.core.errors import InputError, NetworkError
+from cifar10.core.errors import InputError
 from cifar10.data.manifest import DatasetInfo
 from cifar10.options.families import Family, own_code
 
@@ -75,27 +73,6 @@ def _trained_and_minimised() -> set[str]:
   keys, get = tf.compat.v1.GraphKeys, tf.compat.v1.get_collection
   listed = (keys.TRAINABLE_VARIABLES, keys.REGULARIZATION_LOSSES, keys.LOSSES)
   return {each.op.name for key in listed for each in get(key)}
-
-
-@contextlib.contextmanager
-def naming_failures(family: Family) -> Iterator[None]:
-  """Raises NetworkError where an operation of a user's own network fails in a session."""
-  errors = tf.errors
-  try:
-    yield
-  # Others are of full memory, of data that end, or of a cluster.
-  except (errors.InvalidArgumentError, errors.UnimplementedError, errors.UnknownError) as error:
-    cause = error.__context__  # The same, before TensorFlow adds where the operation was made.
-    said = (cause if isinstance(cause, errors.OpError) else error).message
-    scope = re.escape(family.NAME)
-    # Within a function, as tf.cond makes one, only its name has the scope.
-    node = re.search(rf'{{{{(?:node (?:\S*/)?{scope}/|function_node (?:\S*_)?{scope}_)[^}}]*', said)
-    if not (family.PLACE and node) or 'Cannot assign a device' in said:  # Also of variables.
-      raise
-    first = re.sub(r'^((From /|.* root error|Graph exec).*\s+|\(0\) \w+: )*', '', said)
-    raise NetworkError(
-      f'--network {family.PLACE} fails at {node[0].split()[1]}: {first.splitlines()[0]:.300}'
-    ) from None
 
 
 class _FunctionLayers(model_base.FamilyNetwork):

@@ -84,6 +84,9 @@ class HParams(Options):
     128, 'training examples in a step of one process, shared by its towers', at_least(1)
   )
   eval_batch_size: int = option(100, 'evaluation batch size; changes the speed alone', at_least(1))
+  optimizer: str | None = _door(
+    'makes an optimizer of the learning rate, in place of SGD (docs/python.md)', switch=True
+  )
   learning_rate: float = option(0.1, 'base learning rate, which the schedule multiplies', above(0))
   lr_values: tuple[float, ...] = option(
     (1.0, 0.1, 0.01, 0.002),
@@ -104,6 +107,7 @@ class HParams(Options):
       'must be three numbers of 0 or more, as 0.2,0.23,0.07, the second of at most 1',
     ),
   )
+  schedule: str | None = _door('tells the learning rate of a step (docs/python.md)')
   momentum: float = option(0.9, 'SGD momentum', BELOW_ONE)
   nesterov: bool = option(False, 'use Nesterov momentum in place of plain momentum')
   weight_decay: float = option(

@@ -15,7 +15,6 @@ from cifar10.core.logs import log
 from cifar10.job import checkpoints, variable_files
 from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.job.run import Run
-from cifar10.networks import own_network
 from cifar10.training import network_builder, optimizers
 from cifar10.training.inference import CLASSES, IMAGES, PROBABILITIES
 from cifar10.training.model_fn import ModelFn, Training
@@ -162,7 +161,6 @@ class Predictor(Restored):
     padded = images if len(images) else np.zeros([1, 32, 32, 3], np.uint8)
     size = self._run.hparams.eval_batch_size
     batches = [padded[i : i + size] for i in range(0, len(padded), size)]
-    with own_network.naming_failures(self._run.hparams.family):
-      answers = [self.session.run(self._outputs, {self._images: batch}) for batch in batches]
+    answers = [self.session.run(self._outputs, {self._images: batch}) for batch in batches]
     classes, probabilities = (np.concatenate(each)[: len(images)] for each in zip(*answers))
     return Answers(classes, probabilities)

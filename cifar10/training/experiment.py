@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from cifar10.core.option import flag_of
+from cifar10.core.user_code import imported
 from cifar10.data import input_pipeline
 from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.data.python_source import PythonSource
@@ -79,6 +81,9 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   """
   hparams, examples = run.hparams, training_examples(run)
   hparams.family.describe()  # A user's own may fail.
+  for name in ('optimizer', 'schedule'):
+    if own := getattr(hparams, name):
+      imported(flag_of(name), own)
   input_pipeline.check_shards(hparams.train_batch_size, len(run.placement.tower_devices))
   input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
   count = examples.num_examples_per_epoch()

@@ -12,17 +12,15 @@ from cifar10.networks import families
 from cifar10.options.hparams import HParams
 
 
-def network_size(hparams: HParams, data: DatasetInfo) -> tuple[int, int | None]:
+def network_size(hparams: HParams, data: DatasetInfo) -> tuple[int, int]:
   """Counts trained parameters, and the multiplications of a forward pass for one image.
 
-  The latter are multiply-accumulates of convolutions and matrix products, as in papers; None where
-  a user's network has others of these kinds. Builds the network aside; computes nothing.
+  The latter are multiply-accumulates of 2-D convolutions and matrix products, as in papers. Builds
+  the network aside; computes nothing.
   """
   graph = _built_aside(hparams, data)
   trained = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
-  counts = list(map(_multiplications, graph.get_operations()))
-  size = sum(variable.shape.num_elements() for variable in trained)
-  return size, None if None in counts else sum(filter(None, counts))
+  return sum(variable.shape.num_elements() for variable in trained), _multiplications(graph)
 
 
 def variable_shapes(
@@ -68,15 +66,13 @@ def _built_aside(hparams: HParams, data: DatasetInfo, num_images: int | None = 1
   return graph
 
 
-def _multiplications(operation: tf.Operation) -> int | None:
-  """Returns an operation's outputs times the multiplications for each; None: it is not known."""
-  kind = operation.type
-  if kind in ('Conv2D', 'DepthwiseConv2dNative'):
-    height, width, channels, _ = operation.inputs[1].shape
-    each = height * width * (channels if kind == 'Conv2D' else 1)
-  elif kind in ('MatMul', 'BatchMatMulV2'):
-    is_turned = operation.get_attr('transpose_a' if kind == 'MatMul' else 'adj_x')
-    each = operation.inputs[0].shape[-2 if is_turned else -1]
-  else:
-    return None if any(word in kind for word in ('Conv', 'MatMul', 'Einsum')) else 0
-  return operation.outputs[0].shape.num_elements() * each
+def _multiplications(graph: tf.Graph) -> int:
+  """Half of what TensorFlow's profiler counts: an addition for each multiplication."""
+  options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
+  profile = tf.compat.v1.profiler.profile(graph, cmd='op', options={**options, 'output': 'none'})
+  operations = 0
+  while profile.children:
+    [profile] = profile.children  # A chain of the kinds of operations.
+    if profile.name.startswith(('Conv2D', 'DepthwiseConv2d', 'MatMul', 'BatchMatMul')):
+      operations += profile.float_ops
+  return operations // 2

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import tensorflow as tf
 
+from cifar10.core.errors import InputError
+from cifar10.core.user_code import called
 from cifar10.job.checkpoints import EMA_SUFFIX, Saver
 from cifar10.options import families
 from cifar10.options.families import Group
@@ -70,14 +72,18 @@ class Groups:
 def make_optimizer(
   hparams: HParams, rates: Rates, groups: Groups, update_ops: Sequence[tf.Operation] = ()
 ) -> Optimizer:
-  """Returns SGD with momentum at this step's rates, with what the options put around it.
+  """Returns --optimizer, or SGD with momentum, at this step's rates, in what options put around it.
 
   The groups tell which variables Muon updates; `update_ops` are updates of batch norm's moving
   averages, after which these are averaged, too.
   """
-  optimizer: Optimizer = tf.compat.v1.train.MomentumOptimizer(
-    rates.sgd, hparams.momentum, use_nesterov=hparams.nesterov
-  )
+  optimizer: Optimizer
+  if hparams.optimizer:
+    optimizer = own_optimizer(hparams.optimizer, rates.sgd)
+  else:
+    optimizer = tf.compat.v1.train.MomentumOptimizer(
+      rates.sgd, hparams.momentum, use_nesterov=hparams.nesterov
+    )
   if hparams.muon_learning_rate:
     optimizer = MuonAndSgd(optimizer, rates.muon, groups)
   if hparams.lookahead_steps:
@@ -85,6 +91,15 @@ def make_optimizer(
   if hparams.ema_decay:
     optimizer = MovingAverage(optimizer, hparams.ema_decay, update_ops)
   return optimizer
+
+
+def own_optimizer(name: str, rate: tf.Tensor) -> Optimizer:
+  """Returns what --optimizer NAME makes of a rate, a float32 scalar; InputError if it fails."""
+  made = called('--optimizer', name)(rate)
+  if not isinstance(made, tf.compat.v1.train.Optimizer):
+    raise InputError(f'--optimizer {name} gives {made!r:.60}: no tf.compat.v1.train.Optimizer')
+  made.apply_gradients = called('--optimizer', name, made.apply_gradients)
+  return made
 
 
 @dataclasses.dataclass

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from cifar10.core.user_code import called
 from cifar10.options.hparams import HParams
 
 
@@ -17,6 +18,14 @@ class Rates(NamedTuple):
 
   sgd: tf.Tensor
   muon: tf.Tensor
+
+
+class Course(NamedTuple):
+  """What a --schedule is told of the training."""
+
+  learning_rate: float
+  train_steps: int
+  steps_per_epoch: float
 
 
 def steps_of(epochs: float, examples_per_epoch: int, examples_per_step: int) -> int:
@@ -30,11 +39,15 @@ def learning_rates(
 ) -> Rates:
   """Returns the scheduled rates of the update after `global_step` others, an int64 scalar.
 
-  They are those of a triangle, or of phases; the step at a boundary is the first of the next phase.
+  They are those of --schedule, a triangle, or phases; a boundary is the first step of its phase.
   `tf.compat.v1.train.piecewise_constant` changes one step later, at boundaries + 1; He et al. cut
   'at 32k iterations', after 32,000 steps, numbers 0 to 31,999.
   """
   rates = hparams.learning_rate, hparams.muon_learning_rate
+  if hparams.schedule:
+    course = Course(rates[0], hparams.train_steps, examples_per_epoch / examples_per_step)
+    rate = own_rate(hparams.schedule, global_step, course)
+    return Rates(rate, rate * (rates[1] / rates[0]))
   if hparams.lr_triangle:
     factor = triangle(global_step, hparams.train_steps, *hparams.lr_triangle)
     return Rates(*(rate * factor for rate in rates))
@@ -46,6 +59,12 @@ def learning_rates(
   phase = tf.reduce_sum(reached)
   of_phases = ([rate * factor for factor in hparams.lr_values] for rate in rates)
   return Rates(*(tf.gather(tf.constant(values, tf.float32), phase) for values in of_phases))
+
+
+def own_rate(name: str, global_step: tf.Tensor, course: Course) -> tf.Tensor:
+  """Returns the rate of --schedule NAME, float32; raises InputError if it returns no scalar."""
+  rate = called('--schedule', name)(tf.cast(global_step, tf.float32), course)
+  return called('--schedule', name, lambda: tf.reshape(tf.cast(rate, tf.float32), []))()
 
 
 def triangle(

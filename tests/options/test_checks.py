@@ -51,6 +51,8 @@ def check(tasks=None, **given):
     ({'tta_below': 0.5}, '--tta-below'),
     ({'crop_padding': 0, 'padding_mode': 'reflect'}, '--padding-mode'),
     ({'cutout': 8, 'use_distortion_for_training': False}, '--cutout'),
+    ({'optimizer': 'my:adam', 'nesterov': True}, '--optimizer and --nesterov: leave one'),
+    ({'schedule': 'a:b', 'lr_triangle': (0.2, 0.1, 0.0)}, '--schedule and --lr-triangle'),
     # What does not fit the tasks of a cluster.
     ({'tasks': SERVED, 'sync': True, 'backup_workers': 3}, '--backup-workers 3 of 3'),
     ({'tasks': SERVED, 'lookahead_steps': 5}, '--lookahead-steps 5 needs common updates'),

@@ -155,6 +155,8 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'learning_rate': 0.2}, BASE, {'schedule', *UPDATES}),
   ({'lr_values': (0.5, 0.1)}, PHASES, {'schedule', *UPDATES}),
   ({'lr_boundaries_epochs': (9,)}, PHASES, {'schedule'}),
+  ({'schedule': 'outside_parts:by_epoch'}, BASE, {'schedule', *UPDATES}),
+  ({'optimizer': 'tensorflow:compat.v1.train.AdamOptimizer'}, BASE, UPDATES),
   ({'lr_triangle': (0.5, 0.5, 0.0)}, BASE, {'schedule', *UPDATES}),
   ({'momentum': 0.5}, BASE, {'second step'}),
   ({'nesterov': True}, BASE, UPDATES),

@@ -8,6 +8,7 @@ import tensorflow as tf
 from graphs import after_steps, plain_sgd, run, untrained
 
 import model_base
+from cifar10.core import user_code
 from cifar10.options.families import FIRST_BIAS, Group
 from cifar10.options.hparams import from_values
 from cifar10.training.optimizers import Groups, make_optimizer, orthogonalised
@@ -61,6 +62,15 @@ def test_a_factor_on_the_gradient_is_a_factor_on_the_learning_rate():
   offset = variable('offset', 0.0)
   apply = update([(1.0, offset)], momentum=0.5, nesterov=True, offset_lr_factor=2.0)
   assert after_steps(apply, offset, 2) == pytest.approx([-0.3, -0.65])
+
+
+def test_an_optimizer_of_ones_own_gets_the_rate_and_scaled_gradients():
+  """Three times the rate 0.1, twice the gradient 1: 1 - 0.6. Moving averages stand around it."""
+  head = variable('head', 1.0)
+  own = user_code.given(lambda rate: tf.compat.v1.train.GradientDescentOptimizer(3 * rate))
+  apply = update([(1.0, head)], optimizer=own, head_lr_factor=2.0, ema_decay=0.5)
+  assert after_steps(apply, head, 1) == pytest.approx([0.4])
+  assert 'head/ExponentialMovingAverage' in {v.op.name for v in tf.compat.v1.global_variables()}
 
 
 def test_a_group_stops_learning():

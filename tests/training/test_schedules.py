@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from cifar10.cluster import roles
+from cifar10.core import user_code
 from cifar10.data.manifest import CIFAR10
 from cifar10.job.run import Placement, Run
 from cifar10.options.hparams import HParams, from_values
@@ -47,6 +48,14 @@ def test_a_boundary_is_the_first_step_of_the_next_rate(step, factor):
   given = {'learning_rate': 0.1, 'muon_learning_rate': 0.5, 'lr_values': (1, 0.1, 0.01)}
   rates = rates_at(step, **given, lr_boundaries_epochs=(1, 2))
   assert rates == pytest.approx((0.1 * factor, 0.5 * factor))
+
+
+def test_a_schedule_of_ones_own():
+  """0.2 (1 - 30 / 40); Muon's rate is 2.5 times that. An epoch has 10 steps."""
+  given = {'learning_rate': 0.2, 'muon_learning_rate': 0.5, 'train_steps': 40}
+  falling = user_code.given(lambda step, run: run.learning_rate * (1 - step / run.train_steps))
+  assert rates_at(30, **given, schedule=falling) == pytest.approx((0.05, 0.125))
+  assert rates_at(3, schedule='outside_parts:by_epoch') == pytest.approx((0.03, 0))
 
 
 def test_no_boundaries_is_a_constant_rate():
