@@ -205,7 +205,7 @@ TINY = {'network': NET, 'train_batch_size': 16, 'mode': 'train'}
 
 def test_objects_must_be_given_again(data_dir, tmp_path):
   own = {
-    'optimizer': lambda rate: MomentumOptimizer(rate, 0.5),
+    'optimizer': lambda rate: MomentumOptimizer(rate, 0.5, name='Own'),
     'schedule': lambda step, run: run.learning_rate / (1 + step),
   }
   cifar10.train(tmp_path, data_dir, train_steps=2, **TINY, **own)
@@ -215,7 +215,10 @@ def test_objects_must_be_given_again(data_dir, tmp_path):
     rest = {other: own[other] for other in own if other != name}
     with pytest.raises(InputError, match=f'--{name} given:function is an object'):
       cifar10.train(tmp_path, data_dir, train_steps=4, **TINY, **rest)
-  assert cifar10.train(tmp_path, data_dir, train_steps=4, **TINY, **own)['global_step'] == 4
+  trained = cifar10.train(tmp_path, data_dir, train_steps=4, **TINY, **own)
+  # Whatever the optimizer calls its variables, they are none of the network's.
+  named = {'checkpoint': trained['checkpoint']}
+  assert cifar10.evaluate(tmp_path, data_dir, **named)['global_step'] == 4
 
 
 @pytest.mark.parametrize(

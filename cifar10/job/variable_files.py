@@ -19,8 +19,8 @@ from cifar10.options.run_options import PRETRAINED, RunOptions
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
 _MOVING = ('/moving_mean', '/moving_variance')  # Batch norm's.
-# What optimizers keep beside a variable; from Adam on those of other programs' jobs.
-_SLOT = re.compile(r'/(Momentum|Muon|slow|Adam|Adagrad|Adadelta|Ftrl|RMSProp)(_\d+)?$')
+# What optimizers keep beside a variable, named after them: Momentum, Adam_1, a user's own.
+_SLOT = re.compile(r'/([A-Z]\w*|slow)$')
 _unpacking = threading.Lock()  # A server's threads may load a network at the same time.
 
 
@@ -33,9 +33,8 @@ class VariableFile(NamedTuple):
 
   def _beside(self, name: str) -> str:
     """Returns the variable beside which an optimizer or an average keeps this one, or ''."""
-    variable, _, leaf = name.rpartition('/')
-    is_kept = leaf == EMA_SUFFIX[1:] or _SLOT.search(name)
-    return variable if is_kept and variable in self.arrays else ''
+    variable = name.rpartition('/')[0]
+    return variable if _SLOT.search(name) and variable in self.arrays else ''
 
   @property
   def shapes(self) -> dict[str, list[int]]:
