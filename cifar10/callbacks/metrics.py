@@ -23,7 +23,7 @@ from tensorflow.train import Coordinator
 import cifar10
 from cifar10.callbacks.base import EVERY_STEPS, Callback, Evaluation, Means, TrainingGraph
 from cifar10.core import devices, files
-from cifar10.core.logs import log
+from cifar10.core.logs import log, one_line
 from cifar10.core.option import values
 from cifar10.job import metrics_log
 from cifar10.job.run import Run
@@ -143,7 +143,7 @@ def _log_changes(before: metrics_log.Event, described: dict[str, Any], run: Run)
   changed = [name for name in now if name in {*own, 'tasks'} & was.keys()]
   said = [f'{name} {was[name]} -> {now[name]}' for name in changed if was[name] != now[name]]
   if said:
-    log.info('unlike before in this job: %s', ', '.join(said))
+    log.info('unlike before in this job: %s', one_line(', '.join(said)))
 
 
 def _described(run: Run) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cifar10.core import files, lock
 from cifar10.core.errors import InputError
-from cifar10.core.logs import log
+from cifar10.core.logs import log, one_line
 from cifar10.core.option import declarations, flag_of, names, picked
 from cifar10.core.user_code import require_given
 from cifar10.data.manifest import DatasetInfo, describe
@@ -178,7 +178,7 @@ def before_and_now(
   changed = {key: value for key, value in before.items() if value != now.get(key, value)}
   if changed:
     said = ', '.join(f'{key} {changed[key]} -> {now[key]}' for key in changed)
-    log.info('unlike before in this job: %s', said)
+    log.info('unlike before in this job: %s', one_line(said))
   return before, now
 
 
