@@ -2,14 +2,17 @@
 
   python tests/mutants.py [--commit REV] [--count 40] [--seed 0]
 
-Draws places in the spine's files by the seed, changes one at a time (an operator, a number, a truth
-value, a statement left out), and runs the quick tests until the first failure; a mutant that none
-fails has survived. It works in a checkout of the commit under runs/, prints a line a mutant and a
-last line of JSON, and goes on where it was stopped. It takes hours on two cores.
+Draws places in the spine's files by the seed and makes a mistake at each (an operator, a number, a
+truth value, a statement left out). Each mutant first meets the tests named like its module. Those
+that pass them are put in together, and all quick tests run; each alone then meets the tests that
+failed, and who fails none of them goes into the next round. A round that passes with all who are
+left shows that they survive. It works in a checkout of the commit under runs/, prints a line a
+mutant and a last line of JSON, and goes on where it was stopped. It takes hours on two cores.
 """
 
 import argparse
 import ast
+import contextlib
 import itertools
 import json
 import os
@@ -32,10 +35,10 @@ SWAPPED = {
   **{' is ': ' is not ', ' not in ': ' in ', ' in ': ' not in ', 'and': 'or', 'or': 'and'},
   **{'+': '-', '-': '+', '*': '/', '/': '*', '//': '*', '%': '*', '**': '*'},
 }
-# Those that would notice first; all others follow.
-FIRST = ('training', 'networks', 'data', 'cluster', 'test_main.py', 'test_old_names.py')
 QUICK = 'not slow and not cluster and not hosts and not long'
-SECONDS = 1800  # After which a mutant that hangs the tests is noticed.
+LATE = 'the time limit'
+WHOLE = -1  # The number of the program without a mistake.
+SECONDS = 2400  # After which a mutant that hangs the tests is noticed.
 
 
 def sites(path):
@@ -77,26 +80,84 @@ def drawn(count, seed):
   return random.Random(seed).sample([site for path in spine for site in sites(path)], count)
 
 
-def noticed_by(root, module):
-  """The quick test that fails first, '' if none does; those named like the module begin."""
-  named = checkout.run('git', 'ls-files', f'tests/**/test_*{module}*.py', cwd=root).stdout.split()
-  names = sorted(os.listdir(os.path.join(root, 'tests')))
-  first = [name for name in FIRST if name in names]
-  rest = [name for name in names if name not in first and name.startswith('test_')]
-  tests = [*named, *(f'tests/{name}' for name in [*first, *rest])]
-  command = [sys.executable, '-m', 'pytest', '-x', '-rfE', '-m', QUICK, '-n2', '--dist=load']
+@contextlib.contextmanager
+def mistaken(root, mutants):
+  """The checkout with these mistakes, no two of which overlap, in it."""
+  whole = {path: pathlib.Path(root, path).read_bytes() for path, *_ in mutants}
+  changed = dict(whole)
+  for path, first, last, wrong in sorted(mutants, key=lambda mutant: -mutant[1]):
+    changed[path] = changed[path][:first] + wrong.encode() + changed[path][last:]
+  try:
+    for path, text in changed.items():
+      pathlib.Path(root, path).write_bytes(text)
+    yield
+  finally:
+    for path, text in whole.items():
+      pathlib.Path(root, path).write_bytes(text)
+
+
+def failing(root, tests, most, excused=()):
+  """The first of these quick tests that fail, at most so many."""
+  command = [sys.executable, '-m', 'pytest', f'--maxfail={most}', '-rfE', '-m', QUICK]
+  command += [f'--deselect={test}' for test in excused]
   with subprocess.Popen(
-    [*command, *tests], cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True
+    [*command, '-n3', '--dist=worksteal', *tests],
+    **{'cwd': root, 'stdout': subprocess.PIPE, 'text': True, 'start_new_session': True},
   ) as process:
     try:
       said, _ = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
       os.killpg(process.pid, signal.SIGKILL)
-      return 'the time limit'
-  if process.returncode == 0:
-    return ''
-  [by] = re.findall(r'^(?:FAILED|ERROR) (\S+)', said, re.MULTILINE)[:1]
-  return by
+      return [LATE]
+  found = re.findall(r'^(?:FAILED|ERROR) ([^\s\[]+)', said, re.MULTILINE)
+  if process.returncode and not found:
+    raise RuntimeError(f'pytest ended with {process.returncode}:\n{said[-2000:]}')
+  return found
+
+
+def apart(mutants):
+  """Those mutants that overlap none before them."""
+  kept = []
+  for path, first, last, wrong in mutants:
+    if not any(path == other[0] and first < other[2] and other[1] < last for other in kept):
+      kept.append((path, first, last, wrong))
+  return kept
+
+
+def meet(root, mutants, done, record):
+  """Records for each mutant the test that notices it, '' for those that survive."""
+  if WHOLE not in done:  # As they stand, without a mistake.
+    record(WHOLE, [''], fail=failing(root, ['tests'], 1000))
+  excused = done[WHOLE]['fail']
+  for number, mutant in enumerate(mutants):
+    if number not in done:
+      module = os.path.basename(mutant[0]).removesuffix('.py')
+      named = checkout.run('git', 'ls-files', f'tests/**/test_*{module}*.py', cwd=root).stdout
+      with mistaken(root, [mutant]):
+        record(number, (failing(root, named.split(), 1, excused) if named else []) or [''])
+  while True:
+    left = [number for number in range(len(mutants)) if not done[number]['noticed_by']]
+    unmet = [number for number in left if not done[number].get('survived')]
+    group = apart([mutants[number] for number in unmet])
+    if not group:
+      return
+    with mistaken(root, group):
+      tests = failing(root, ['tests'], 10, excused)
+    if tests == [LATE]:  # One of them hangs the tests: each meets all by itself.
+      tests = ['tests']
+    members = [number for number in unmet if mutants[number] in group]
+    noticed = 0
+    for number in members:
+      if not tests:
+        record(number, [''], survived=True)
+        continue
+      with mistaken(root, [mutants[number]]):
+        by = failing(root, tests, 1, excused)
+      if by:
+        noticed += 1
+        record(number, by)
+    if tests and not noticed:
+      excused += tests  # They fail by several together, or by chance.
 
 
 def main():
@@ -112,25 +173,28 @@ def main():
     checkout.run('git', 'worktree', 'add', '--detach', root, commit, must_succeed=True)
   kept = f'{root}-{flags.seed}.jsonl'
   checkout.ROOT = root
-  with open(kept, 'a+', encoding='utf-8') as file:
-    file.seek(0)
-    done = [json.loads(line) for line in file]
-  for path, first, last, wrong in drawn(flags.count, flags.seed)[len(done) :]:
-    changed = pathlib.Path(root, path)
-    whole = changed.read_bytes()
-    line = whole[:first].count(b'\n') + 1
-    row = {'place': f'{path}:{line}', 'was': whole[first:last].decode(), 'is': wrong}
-    changed.write_bytes(whole[:first] + wrong.encode() + whole[last:])
-    try:
-      row['noticed_by'] = noticed_by(root, os.path.basename(path).removesuffix('.py'))
-    finally:
-      changed.write_bytes(whole)
-    done.append(row)
+  mutants = drawn(flags.count, flags.seed)
+  done = {}
+  if os.path.exists(kept):
+    with open(kept, encoding='utf-8') as file:
+      done = {row['number']: row for row in map(json.loads, file)}
+
+  def told(path, first, last, wrong):
+    text = pathlib.Path(root, path).read_bytes()
+    line = text[:first].count(b'\n') + 1
+    return {'place': f'{path}:{line}', 'was': text[first:last].decode(), 'is': wrong}
+
+  changes = {number: told(*mutant) for number, mutant in enumerate(mutants)}
+
+  def record(number, by, **more):
+    done[number] = {'number': number, **changes.get(number, {}), 'noticed_by': by[0], **more}
     with open(kept, 'a', encoding='utf-8') as file:
-      file.write(json.dumps(row) + '\n')
-    print(json.dumps(row), file=sys.stderr, flush=True)
-  survived = [row for row in done if not row['noticed_by']]
-  print(json.dumps({'commit': commit, 'mutants': len(done), 'survived': survived}))
+      file.write(json.dumps(done[number]) + '\n')
+    print(json.dumps(done[number]), file=sys.stderr, flush=True)
+
+  meet(root, mutants, done, record)
+  survived = [row for row in done.values() if row.get('survived')]
+  print(json.dumps({'commit': commit, 'mutants': len(mutants), 'survived': survived}))
 
 
 if __name__ == '__main__':
