@@ -97,6 +97,8 @@ def _check_mode(command: Command, options: RunOptions) -> None:
     raise InputError('--mode export needs --job-dir DIR, where the export goes')
   if mode == 'predict' and bool(command.images) == bool(options.subset):
     raise InputError('--mode predict needs --images PATH..., or --subset in their place')
+  if urls := list(filter(files.is_url, command.images)):
+    raise InputError(f'--images {urls[0]} is a URL; copy the images to a local folder')
   if not options.data_dir and (mode not in ('predict', 'export') or options.subset):
     raise InputError(f'--mode {mode} needs --data-dir DIR')
   if command.out is not None:

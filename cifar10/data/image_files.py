@@ -36,7 +36,7 @@ def read_image(path: str) -> np.ndarray:
     with open(path, 'rb') as file:
       content = file.read()
   except (FileNotFoundError, NotADirectoryError):
-    raise InputError(f'image {path} is no local file') from None
+    raise InputError(f'image {path} does not exist') from None
   except OSError as error:
     raise StorageError(f'image {path} cannot be read ({error.strerror}); mend that') from None
   with context.eager_mode():  # Which a user's network or notebook may have switched off.

@@ -64,7 +64,7 @@ def test_bad_files_have_an_error_and_the_others_go_on(old_job, run_here, tmp_pat
   assert answers == [rounded(line) for line in (*expected, expected[1])]
   errors = {os.path.basename(line['file']): line['error'] for line in found if 'error' in line}
   assert len(errors) == 7
-  assert errors['gone.png'] == f'image {tmp_path}/gone.png is no local file'
+  assert errors['gone.png'] == f'image {tmp_path}/gone.png does not exist'
   assert errors['pipe.png'].endswith('pipe.png is no file')
   assert all('cannot be read as PNG, JPEG or WebP' in errors[f'bad{n}.png'] for n in range(4))
   assert result.returncode == 1

@@ -30,7 +30,7 @@ def test_networks_that_exist():
     (ResNetFamily, {'num_layers': 44, **BOTTLENECK}, r'44 is not 9n\+2 '),
     (ResNetFamily, {'num_layers': 20, 'bottleneck': True}, 'version 2 only'),
     (ResNetFamily, {'num_layers': 20, 'resnet_version': 3}, '--resnet-version is 3'),
-    (WideResNetFamily, {'wrn_depth': 20}, r'--wrn-depth 20 is not 6n\+4 '),
+    (WideResNetFamily, {'wrn_depth': 20}, r'--wrn-depth is 20: it must be 6n\+4'),
     (WideResNetFamily, {'wrn_widen_factor': 0}, '--wrn-widen-factor is 0'),
     (VggFamily, {'vgg_layers': 17}, '--vgg-layers is 17: it must be one of 11, 13, 16, 19'),
   ],
