@@ -49,6 +49,8 @@ def main(data_dir: str | None = None) -> None:
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
   """The flags, by default of the command line; raises InputError for those that are refused."""
   flags = _parser(allow_abbrev=words is None).parse_args(words)
+  given = flags.archive, flags.images
+  flags.archive, flags.images = (path and files.absolute(path) for path in given)
   has_images, is_random = flags.images is not None, flags.synthetic is not None
   for name in _OF_ARCHIVES if has_images else _OF_IMAGES if is_random else (*_OF_IMAGES, 'seed'):
     if getattr(flags, name) is not None:
@@ -217,10 +219,10 @@ def _parser(*, allow_abbrev: bool = True) -> argparse.ArgumentParser:
   add('--seed', type=int, help='random seed of --synthetic and of dividing --images (default: 0)')
   group = parser.add_argument_group('the images, if not of the archive in the data dir: one of')
   add = group.add_mutually_exclusive_group().add_argument
-  add('--archive', type=files.absolute, metavar='FILE', help='read this archive, or URL')
+  add('--archive', type=cli.path, metavar='FILE', help='read this archive, or URL')
   add('--url', help='download the archive from this address, not from the original one')
   add('--synthetic', type=int, metavar='N', help='generate 6 batches of N images')
-  add('--images', type=files.absolute, metavar='FOLDER', help='a folder with one for each class')
+  add('--images', type=cli.path, metavar='FOLDER', help='a folder with one for each class')
   add = parser.add_argument_group('of archives and synthetic images').add_argument
   add('--dataset', choices=archive.PUBLISHED, help='the archive (default: cifar10)')
   kinds = archive.CIFAR100.labels

@@ -50,11 +50,12 @@ class EarlyStopping(Callback):
     A process may be killed after an evaluation, before it has recorded the end that this decides.
     """
     run, events = self._run, metrics_log.read(self._run.job_dir)
-    now = [each for each in events if each['step'] >= run.step]
-    made = [each for each in now if each.get('subset') == 'validation']
-    is_heeded = any(each.get('reason') in stop_record.LIMITS for each in now)
-    if made and run.hparams.train_on == 'train' and not is_heeded:
-      self._judge(made[0]['accuracy'], events)
+    kept = [each for each in events if each['step'] <= run.step]  # Others are of steps given up.
+    made = [each for each in kept if metrics_log.is_evaluation(each) and each['step'] == run.step]
+    made = [each for each in made if each['subset'] == 'validation']
+    ends = [each.get('reason') for each in events if each['step'] >= run.step]
+    if made and run.hparams.train_on == 'train' and not set(ends) & set(stop_record.LIMITS):
+      self._judge(made[0]['accuracy'], kept)
 
   def _judge(self, accuracy: float, events: list[metrics_log.Event]) -> None:
     self._check('stop_at_accuracy', accuracy)

@@ -53,7 +53,7 @@ class LivenessMonitor(SignalMonitor):
     self._start_timeout = start_timeout
     self._began = self._reported = time.monotonic()
     self._found = dict.fromkeys(cluster.peers, (_NEW, self._began))  # And since when.
-    self._hangs: dict[str, bool] = {}  # Of the tasks that have once greeted.
+    self._hangs: dict[str, bool] = {}  # Only of tasks that have once greeted.
     self._refusals: dict[str, str] = {}  # Of whom, and why.
 
   def __enter__(self) -> 'LivenessMonitor':
@@ -82,6 +82,7 @@ class LivenessMonitor(SignalMonitor):
 
   def _tell_of(self, mistake: InputError) -> None:
     """Tells the other tasks, which knock here, why this one never trains."""
+    log.info('refused; telling the other tasks, for %d s at most', _TELL_SECONDS)
     told: set[bytes] = set()
     deadline = time.monotonic() + _TELL_SECONDS
     with self._listen() as door:
@@ -142,6 +143,7 @@ class LivenessMonitor(SignalMonitor):
         self._refusals[name] = said.removeprefix(_REFUSED).decode(errors='replace')
     elif said or name in self._hangs:
       self._hangs[name] = not said
+      self._refusals.pop(name, None)
 
   def _note(self, name: str, found: int) -> None:
     """Keeps what a knock found, and since when that is so."""

@@ -85,7 +85,8 @@ class JobEstimator(tf_estimator.Estimator):
       own_hooks = self._make_hooks()
       try:
         self._make_up_for_an_evaluation()
-        if run.stop_reason and not run.cluster.is_distributed:  # Others must hear of it in a step.
+        # In a cluster the others must hear of it in a step.
+        if run.stop_reason and run.step and not run.cluster.is_distributed:
           more |= {'steps': None, 'max_steps': run.step}
         with self._examples.reading(), run.role.connected(self.config.session_config):
           self._tell_lost_steps()

@@ -97,6 +97,25 @@ def test_the_test_set_and_the_final_evaluation_end_nothing(run, split, on_the_wa
   assert process.stop_reason is None
 
 
+@pytest.mark.parametrize(
+  ('at', 'ended', 'reason'),
+  [
+    (1, [], ('stop_without_gain', 1)),
+    (0, [], None),  # Steps 1 and 2 are given up.
+    (1, ['train_steps'], ('stop_without_gain', 1)),
+    (1, ['stop_without_gain'], None),  # Lifted since.
+  ],
+)
+def test_a_resumed_training_judges_the_evaluation_that_it_stands_at(run, at, ended, reason):
+  hear(run(), 0.5, 0.4, 0.3)
+  process = run(stop_without_gain=1)
+  for each in ended:
+    metrics_log.append(process.job_dir, 'end', at, 'chief 0', reason=each)
+  process.step = at
+  validation.EarlyStopping(process).judge_again()
+  assert (process.stop_reason and process.stop_reason[::2]) == reason
+
+
 @pytest.mark.parametrize(('minutes', 'ends'), [(1.9, False), (2.0, True)])
 def test_minutes_end_it(run, minutes, ends):
   process = run(max_minutes=2.0, minutes=minutes)
