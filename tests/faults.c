@@ -155,6 +155,15 @@ OF_STREAM(fclose)
 OF_DESCRIPTOR(fsync)
 OF_DESCRIPTOR(fdatasync)
 
+#define TRUNCATE(name)                                              \
+  int name(int descriptor, off_t length) {                          \
+    char path[PATH_MAX];                                            \
+    if (meet("truncate", file_of(descriptor, path), 0)) return -1;  \
+    return NEXT(name)(descriptor, length);                          \
+  }
+TRUNCATE(ftruncate)
+TRUNCATE(ftruncate64)
+
 int rename(const char *old, const char *new) {
   return meet("rename", new, 0) ? -1 : NEXT(rename)(old, new);
 }

@@ -1,4 +1,4 @@
-"""Every instant of a command: it is killed, or its disk fails, at each call that changes a file.
+"""Every instant of a command: it is killed, or its disk fails, at each call that faults.c knows.
 
   python tests/faults.py train [--outcomes KILL,TORN,FULL,BROKEN,TIME] [--sample 20] [--seed 0]
   python tests/faults.py train --only KILL:17
