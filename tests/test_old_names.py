@@ -29,6 +29,7 @@ def test_a_hundred_steps_by_hand_are_those_of_the_command(run_here, data_dir, tm
   """An Estimator of model function and input function, which is stopped and goes on."""
   threads = ['--num-intra-threads', 1, '--num-inter-threads', 1]
   flags = ['--num-layers', 8, '--train-batch-size', 8, '--train-steps', 100, '--num-gpus', 0]
+  flags += ['--recipe', 'classic']  # Without the warm-up of moving averages, as the old program.
   where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'command']
   evaluated = succeeded(run_here(*where, *flags, *threads))
   params = argparse.Namespace(**PARAMS)
