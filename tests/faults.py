@@ -135,7 +135,7 @@ def left(name, folder):
 
 
 def meet(name, start, expected, life, point):
-  """Runs with a fault, then without -> what is wrong; '' if nothing is."""
+  """Runs with a fault, then without -> whether the fault was met, what is wrong ('' if nothing)."""
   outcome, number = point
   seconds = 0.0
   if outcome == 'TIME':
@@ -148,20 +148,21 @@ def meet(name, start, expected, life, point):
       code, calls, said = run(name, folder, number, outcome)
     what = f'{outcome}:{number}'
     try:
+      is_met = len(calls) >= number  # Else over before: a thread wrote less often this time.
       if outcome == 'TIME':
         assert code in (0, -signal.SIGALRM), f'code {code}: {said}'
-      elif len(calls) >= number:  # Else over before: a thread wrote less often this time.
+        is_met = code != 0
+      elif is_met:
         what += f' ({calls[number - 1].partition(" ")[2]})'
         check_end(outcome, code, said)
       code, _, again = run(name, folder)
       assert code == 0 and 'Traceback' not in again, f'then code {code}: {again}'
       found = left(name, folder)
-      print(again) if FLAGS.only else None
       differing = [key for key in {**found, **expected} if found.get(key) != expected.get(key)]
       assert not differing, [(key, found.get(key), expected.get(key)) for key in differing]
     except AssertionError as error:
-      return f'{what}: {error}'
-  return ''
+      return True, f'{what}: {error}'
+  return is_met, ''
 
 
 def check_end(outcome, code, said):
@@ -219,13 +220,15 @@ def main():
       outcome, _, number = FLAGS.only.partition(':')
       points = [(outcome, int(number))]
     each = functools.partial(meet, FLAGS.command, start, left(FLAGS.command, whole), life)
-    failed = 0
+    failed = missed = 0
     with multiprocessing.get_context('fork').Pool(FLAGS.jobs) as pool:
-      for wrong in tqdm.tqdm(pool.imap_unordered(each, points), total=len(points), unit=' points'):
+      results = pool.imap_unordered(each, points)
+      for is_met, wrong in tqdm.tqdm(results, total=len(points), unit=' points'):
+        missed += not is_met
         if wrong:
           failed += 1
           tqdm.tqdm.write(wrong if FLAGS.only else f'{wrong[:400]!r}', file=sys.stderr)
-  counts = {'calls': len(calls), 'points': len(points), 'failed': failed}
+  counts = {'calls': len(calls), 'points': len(points), 'missed': missed, 'failed': failed}
   print(json.dumps({'command': FLAGS.command, 'outcomes': FLAGS.outcomes, 'seed': SEED, **counts}))
   sys.exit(bool(failed))
 
@@ -240,6 +243,8 @@ if __name__ == '__main__':
   parser.add_argument('--jobs', type=int, default=2, help='runs side by side')
   FLAGS = parser.parse_args()
   SEED = FLAGS.seed
+  if FLAGS.outcomes == 'TIME' and not FLAGS.sample:
+    parser.error('--outcomes TIME needs --sample')
   load()
   sys.path[0] = checkout.ROOT
   os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'
@@ -253,4 +258,7 @@ if __name__ == '__main__':
     'cifar10_main.py': cifar10_main,
     'generate_cifar10_tfrecords.py': generate_cifar10_tfrecords,
   }
-  main()
+  try:
+    main()
+  finally:
+    shutil.rmtree(os.path.dirname(os.environ[LIBRARY]))

@@ -156,7 +156,9 @@ def meet(root, mutants, done, record):
       if by:
         noticed += 1
         record(number, by)
-    if tests and not noticed:
+      elif tests == ['tests']:
+        record(number, [''], survived=True)
+    if tests not in ([], ['tests']) and not noticed:
       excused += tests  # They fail by several together, or by chance.
 
 

@@ -2,7 +2,7 @@
 
 tests/faults.py does it to one process, at every call that changes a file: here at some of them. In
 a cluster a random task is killed at a random moment of the life of a run that nobody kills.
-benchmarks/results/faults.json has what came of all points, and of how many kills.
+benchmarks/results/faults.json has what came of the points that were tried.
 """
 
 import contextlib
@@ -128,6 +128,7 @@ def test_some_of_all_instants(command):
   ran = checkout.python('tests/faults.py', command, *outcomes, '--sample', 6, timeout=600)
   points = succeeded(ran)
   assert (points['points'], points['failed']) == (12, 0), ran.stderr
+  assert points['missed'] <= 2, ran.stderr  # At moments near the end.
   assert points['calls'] > 40
 
 
