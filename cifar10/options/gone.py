@@ -35,10 +35,7 @@ FLAGS: dict[str, str] = {
 }
 
 # Option of a training -> the value that changes nothing, in an old config.json.
-LEARNING = {
-  **{'lr_boundaries_steps': [], 'muon_momentum': 0.6},
-  **{'vgg_dropout': 0.0, 'wrn_dropout': 0.0},
-}
+LEARNING = {'lr_boundaries_steps': [], 'muon_momentum': 0.6, 'vgg_dropout': 0.0, 'wrn_dropout': 0.0}
 
 # Request of `control` -> as for flags.
 REQUESTS = {
