@@ -1,7 +1,7 @@
-"""Receives SIGTERM, Ctrl-C and SIGHUP in a thread beside the training.
+"""Receives SIGTERM, Ctrl-C and SIGHUP: the step is finished, the chief saves, the process ends.
 
-The main thread spends its time inside TensorFlow, where Python runs no signal handlers. It ends the
-training after its step: training/trainer.py.
+Its code is 128 + the signal's number. A thread receives them, because the main thread is inside
+TensorFlow, where Python runs no handlers; training/trainer.py ends the training after the step.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Options of where a job runs and what it saves."""
+"""Options of where a job runs and what it saves; plan.py refuses what does not fit together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of an evaluation, in its graph: each counts every example once."""
+"""An evaluation's metrics, of every example once; callbacks/validation.py chooses the best."""
 
 from collections.abc import Mapping, Sequence
 
