@@ -37,12 +37,12 @@ def assert_close(job_dir, other, step, rtol=1e-3, atol=1e-4):
 
 
 def check_averages(job_dir):
-  """Each step's averages of all of a ResNet's variables are what the steps before lead to.
+  """Each step's averages of all of a network's variables are what the steps before lead to.
 
   The job is one with the flags above.
   """
   kept = variables(job_dir, 0)
-  network = {name for name in kept if name.startswith('resnet/')}
+  network = {name for name in kept if name.startswith(('resnet/', 'tiny/'))}
   network = {name for name in network if not name.endswith(('/Momentum', '/Muon'))}
   averaged = {name.removesuffix(SUFFIX) for name in network if name.endswith(SUFFIX)}
   assert averaged == {name for name in network if not name.endswith(SUFFIX)}

@@ -33,7 +33,7 @@ def test_evaluations_without_a_gain(accuracies, count):
   assert validation.evaluations_without_gain([*counted, *by_other_views, *others]) == count
 
 
-SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
+SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batch-size', 64]
 ALWAYS = {'BestCheckpoint', 'Metrics', 'EarlyStopping', 'Control', 'Progress'}
 CLUSTER = {name: ('a:1',) for name in ('chief', 'worker', 'ps', 'evaluator')}
 

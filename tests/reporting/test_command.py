@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import sys
 
 import checkout
 import numpy as np
@@ -50,26 +51,6 @@ def test_numbers_are_those_of_an_evaluation(make_job, data_dir, report, run_here
   assert f'{100 * expected["accuracy"]:.2f} %' in said
 
 
-@pytest.mark.long
-def test_a_written_history_is_read(run_here, data_dir, report, tmp_path):
-  """Of a training that resumes, evaluated by the average of its weights."""
-  path = tmp_path / 'job'
-  flags = ['--data-dir', data_dir, '--job-dir', path, '--num-layers', 8, '--num-gpus', 0]
-  flags += ['--train-batch-size', 16, '--ema-decay', 0.5, '--use-ema', '--eval-every-steps', 2]
-  for steps in (2, 4):
-    ran = run_here(*flags, '--train-steps', steps)
-  expected = json.loads(ran.stdout)
-  [found], _ = report(path, '--out', tmp_path / 'report.html')
-  evaluation = found['evaluation']
-  assert (evaluation['weights'], evaluation['step'], found['restarts']) == ('ema', 4, 1)
-  assert evaluation['accuracy']['value'] == pytest.approx(expected['accuracy'], abs=1e-5)
-  assert evaluation['cross_entropy']['value'] == pytest.approx(expected['cross_entropy'], abs=1e-4)
-  assert found['best']['step'] in (2, 4)
-  page = (tmp_path / 'report.html').read_text(encoding='utf-8')
-  moments = re.findall(r'<td>(started|went on|ended)\b', page)
-  assert moments == ['started', 'ended', 'went on', 'ended']
-
-
 def test_doubts_are_named(make_job, data_dir, report):
   """A training split tells nothing of new images; other images are not the job's."""
   path = make_job(data={'train': 'other digests', 'eval': 'other digests'})
@@ -108,16 +89,12 @@ def test_requirements_the_extra_and_what_is_said_are_the_same(name):
   assert not said or shlex.split(said) == ['pip', 'install', *required]
 
 
-def test_numbers_and_what_differs_need_no_libraries(make_job):
+def test_numbers_and_what_differs_need_no_libraries(make_job, report, monkeypatch):
   jobs = make_job('one'), make_job('other', learning_rate=0.3)
-  code = """if True:
-    import runpy, sys
-    for name in ('jinja2', 'markupsafe', 'matplotlib'):
-      sys.modules[name] = None  # An import of it fails.
-    runpy.run_module('cifar10.report', run_name='__main__')
-  """
-  ran = checkout.python('-c', code, *jobs, '--table')
-  assert [found['job'] for found in succeeded(ran)['jobs']] == [*jobs]
-  lines = ran.stderr.split('What differs')[1].splitlines()[1:]
+  for name in ('jinja2', 'markupsafe', 'matplotlib'):
+    monkeypatch.setitem(sys.modules, name, None)  # An import of it fails.
+  found, said = report(*jobs, '--table')
+  assert [each['job'] for each in found] == [*jobs]
+  lines = said.split('What differs')[1].splitlines()[1:]
   differences = [line for line in lines if not re.match('[AB]: ', line)]  # Those are notes.
   assert [line.split() for line in differences] == [['learning_rate', '0.1', '0.3']]

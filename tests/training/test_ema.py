@@ -9,9 +9,10 @@ from graphs import after_steps, plain_sgd, untrained
 from outcome import refused, succeeded
 from recomputed import AVERAGED, STEPS, SUFFIX, check_averages, variables
 
+from cifar10 import report
 from cifar10.job import variable_files
 
-SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
+SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
 
 
@@ -71,7 +72,7 @@ def test_one_process_averages_every_variable_of_the_network(job):
 
 
 def test_evaluations_use_the_averages(job, run_here, data_dir, tmp_path):
-  """That on the way, which is the last one here, too, and that of `evaluate`."""
+  """That on the way, which is the last one here, too, that of `evaluate` and that of a report."""
   folder, result = job
   kept, written_by_hand = variables(folder, STEPS), str(tmp_path / 'by_hand')
   averages = {name.removesuffix(SUFFIX): v for name, v in kept.items() if name.endswith(SUFFIX)}
@@ -90,7 +91,11 @@ def test_evaluations_use_the_averages(job, run_here, data_dir, tmp_path):
       assert line[key] == pytest.approx(by_hand[key], rel=1e-5)
     # Rounding may decide about one image in 70.
     assert line['accuracy'] == pytest.approx(by_hand['accuracy'], abs=1.5 / 70)
-  assert abs(last['cross_entropy'] - by_hand['cross_entropy']) > 1e-3
+  assert abs(last['cross_entropy'] - by_hand['cross_entropy']) > 1e-4
+  [reported] = succeeded(run_here(folder, '--table', command=report))['jobs']
+  assert reported['evaluation']['weights'] == 'ema'
+  found = reported['evaluation']['cross_entropy']['value']
+  assert found == pytest.approx(by_hand['cross_entropy'], rel=1e-4)
 
 
 @pytest.mark.parametrize('mode', ['evaluate', 'predict', 'export'])

@@ -1,9 +1,8 @@
-"""The loop is TensorFlow's: tf.estimator.train_and_evaluate, in one process and in a cluster."""
+"""The loop is TensorFlow's: tf.estimator.train_and_evaluate; in a cluster: test_warm_up.py."""
 
 import json
 import os
 
-import checkout
 import numpy as np
 import pytest
 from outcome import events
@@ -26,19 +25,6 @@ OPTIONS = {
   'num_intra_threads': 1,
   'num_inter_threads': 1,
 }
-FLAGS = ['--network', 'counted_runs:Tiny', '--train-batch-size', 16, '--train-steps', 6]
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize('more', [[], ['--sync'], ['--distribute', 'multi_worker_mirrored']])
-def test_chief_and_worker_train_by_it(data_dir, tmp_path, monkeypatch, more):
-  """Each process in which TensorFlow's function runs adds a line."""
-  runs = tmp_path / 'runs'
-  monkeypatch.setenv('COUNTED_RUNS', str(runs))
-  cluster = ['-m', 'cifar10.local_cluster', '--workers', 1, '--ps', int('--distribute' not in more)]
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *FLAGS, *more]
-  checkout.python(*cluster, '--', *flags, cwd=checkout.ROOT, must_succeed=True)
-  assert sorted(runs.read_text().splitlines()) == ['chief 0', 'worker 0']
 
 
 def test_train_and_evaluate_by_hand_is_the_commands_training(data_dir, tmp_path, monkeypatch):
@@ -80,11 +66,6 @@ def test_a_loop_of_ones_own_over_the_estimator(data_dir, tmp_path):
   stop_record.write(str(tmp_path / 'job'), StopReason(stop_record.BY_CONTROL, 'stopped'), 4)
   made.estimator.train(made.train_spec.input_fn, max_steps=6)
   assert (made.estimator.ended_by, len(events(tmp_path / 'job', 'start'))) == ('control', 2)
-
-
-def test_towers_that_cannot_share_a_batch_are_refused(data_dir, tmp_path):
-  with pytest.raises(InputError, match='--train-batch-size 16 is not divisible by 3 towers'):
-    cifar10.make_experiment(tmp_path / 'job', data_dir, **OPTIONS, num_cpu_towers=3)
 
 
 def test_a_parameter_server_is_refused_by_name(data_dir, tmp_path, monkeypatch):

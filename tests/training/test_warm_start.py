@@ -2,10 +2,11 @@
 
 import re
 
+import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
-from outcome import refused, succeeded
+from outcome import refused
 from recomputed import variables
 
 from cifar10.options.hparams import from_values
@@ -17,18 +18,11 @@ SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 64, '
 # Shortcuts have none. And the head's kernel and bias.
 VARIABLES = 7 + 7 * 4 + 2
 HEAD = 'resnet/fully_connected'
+OTHER = f'{checkout.OLD_JOBS}/resnet8'  # A job of 8 steps.
 
 
-@pytest.fixture(scope='module')
-def other(run_shared, data_dir, tmp_path_factory):
-  """A job that has trained for 3 steps."""
-  folder = str(tmp_path_factory.mktemp('other'))
-  succeeded(run_shared('--data-dir', data_dir, '--job-dir', folder, *SMALL, '--train-steps', 3))
-  return folder
-
-
-def as_arrays(job, path, **changed):
-  values = {name: value for name, value in variables(job, 3).items() if 'Momentum' not in name}
+def as_arrays(path, **changed):
+  values = {name: value for name, value in variables(OTHER, 8).items() if 'Momentum' not in name}
   values.update(changed)
   np.savez(path, **values)
   return str(path)
@@ -36,15 +30,15 @@ def as_arrays(job, path, **changed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', ['job dir', 'npz'])
-def test_a_new_job_starts_with_the_others_variables(kind, other, run_here, data_dir, tmp_path):
-  source = other if kind == 'job dir' else as_arrays(other, tmp_path / 'other.npz')
+def test_a_new_job_starts_with_the_others_variables(kind, run_here, data_dir, tmp_path):
+  source = OTHER if kind == 'job dir' else as_arrays(tmp_path / 'other.npz')
   job = str(tmp_path / 'job')
   more = ['--num-cpu-towers', 2] if kind == 'job dir' else ['--ema-decay', 0.9]
   flags = [*SMALL, *more, '--train-steps', 1, '--warm-start-from', source]
   result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
   assert result.returncode == 0, result.stderr
   assert f': {VARIABLES} of {VARIABLES} variables\n' in result.stderr
-  there, here = variables(other, 3), variables(job, 0)
+  there, here = variables(OTHER, 8), variables(job, 0)
   for name, value in here.items():
     if name.endswith('/Momentum') or name == 'global_step':
       assert not value.any(), name
@@ -57,10 +51,10 @@ def test_a_new_job_starts_with_the_others_variables(kind, other, run_here, data_
   assert 'resuming at step 1 of 2' in again.stderr
 
 
-def test_what_differs_is_named_on_both_sides_and_left(other, run_here, data_dir, tmp_path):
+def test_what_differs_is_named_on_both_sides_and_left(run_here, data_dir, tmp_path):
   """A head of twelve classes; one that is only there; the later source wins."""
   bias = 'resnet/init/batch_norm/offset'
-  first = as_arrays(other, tmp_path / 'first.npz', **{f'{HEAD}/bias': np.zeros(12, np.float32)})
+  first = as_arrays(tmp_path / 'first.npz', **{f'{HEAD}/bias': np.zeros(12, np.float32)})
   np.savez(tmp_path / 'second.npz', **{bias: np.full(16, 7.0), 'resnet/more': np.zeros(2)})
   job = str(tmp_path / 'job')
   flags = [*SMALL, '--train-steps', 1, '--warm-start-from', first]

@@ -45,12 +45,12 @@ def test_three_steps_by_hand(graph, decay, means, variances):
   np.testing.assert_allclose(np.transpose(found), [means, variances], rtol=1e-6)
 
 
-# The network does not learn: the first layer says the same of each batch.
-STILL = ['--num-layers', 8, '--train-steps', 3, '--train-batch-size', 8, '--learning-rate', 1e-30]
+# The network does not learn: its convolution says the same of each batch.
+STILL = ['--network', 'tiny_network:Tiny', '--train-steps', 3, '--train-batch-size', 32]
 STILL += ['--source', 'outside_parts:one_image', '--examples-per-epoch', 32]
-STILL += ['--no-use-distortion-for-training', '--mode', 'train']
+STILL += ['--no-use-distortion-for-training', '--mode', 'train', '--learning-rate', 1e-30]
 STILL += ['--save-every-steps', 1, '--keep-checkpoints', 9, '--eval-every-steps', 100]
-FIRST = 'resnet/init/batch_norm/moving_'
+MOVING = 'tiny/batch_norm/moving_'
 
 
 @pytest.fixture
@@ -60,16 +60,17 @@ def still(data_dir, tmp_path):
 
 
 def check(job_dir, ways=(0.9, 1 - 0.1 * 2 / 11, 1 - 0.1 * 2 / 11 * 3 / 12), suffix=''):
-  """After each step the first averages are so far on their ways to what the layer makes."""
-  kernel, [image, _] = variables(job_dir, 0)['resnet/init/conv/kernel'], next(one_image())
-  convolved = tf.nn.conv2d(image[np.newaxis] / np.float32(128) - 1, kernel, 1, 'SAME').numpy()
+  """After each step the averages are so far on their ways to what the layer makes."""
+  kernel, (image, _) = variables(job_dir, 0)['tiny/conv/kernel'], next(one_image())
+  padded = np.pad(image / np.float32(128) - 1, [(1, 0), (1, 0), (0, 0)])[np.newaxis]
+  convolved = tf.nn.conv2d(padded, kernel, 4, 'VALID').numpy()
   mean, variance = convolved.mean((0, 1, 2)), convolved.var((0, 1, 2))
   assert max(np.abs(mean).max(), np.abs(variance - 1).max()) > 0.2
   for step, way in enumerate(ways, 1):
     found = variables(job_dir, step)
-    np.testing.assert_allclose(found[f'{FIRST}mean{suffix}'], way * mean, atol=2e-3)
+    np.testing.assert_allclose(found[f'{MOVING}mean{suffix}'], way * mean, atol=2e-3)
     expected = 1 + way * (variance - 1)
-    np.testing.assert_allclose(found[f'{FIRST}variance{suffix}'], expected, atol=2e-3)
+    np.testing.assert_allclose(found[f'{MOVING}variance{suffix}'], expected, atol=2e-3)
 
 
 @pytest.mark.parametrize('more', [[], ['--num-cpu-towers', 2]])
@@ -80,13 +81,20 @@ def test_one_process(run_here, still, tmp_path, more):
 
 @pytest.mark.cluster
 @pytest.mark.parametrize('more', [[], ['--sync'], ALL_REDUCE], ids=['async', 'sync', 'reduce'])
-def test_clusters(still, tmp_path, more):
-  """An asynchronous one's chief is alone with its server, so that its steps are its own."""
+def test_clusters(still, tmp_path, monkeypatch, more):
+  """An asynchronous one's chief is alone with its server, so that its steps are its own.
+
+  Each process in which TensorFlow's own train_and_evaluate runs adds a line.
+  """
+  monkeypatch.setenv('COUNTED_RUNS', str(tmp_path / 'runs'))
   counts = {'num_workers': int(bool(more)), 'num_ps': int(more != ALL_REDUCE)}
-  with Tasks(tmp_path / 'job', [*still, *more], **counts) as tasks:
+  flags = [*still, *more, '--network', 'counted_runs:Tiny']
+  with Tasks(tmp_path / 'job', flags, **counts) as tasks:
     tasks.start()
     tasks.succeeded()
   check(tmp_path / 'job')
+  ran = sorted((tmp_path / 'runs').read_text().splitlines())
+  assert ran == ['chief 0', 'worker 0'][: 1 + counts['num_workers']]
 
 
 def test_lookahead_and_the_average_of_the_weights(run_here, still, tmp_path):
@@ -113,14 +121,14 @@ def test_which_new_jobs_do(tmp_path, flags, warms_up):
   assert plan.check(given).hparams.batch_norm_warmup == warms_up
 
 
-def test_a_job_goes_on_as_it_began(run_main, data_dir, tmp_path, old_job):
+def test_a_job_goes_on_as_it_began(run_here, data_dir, tmp_path, old_job):
   """An old one without, though a new one with its flags does; and a new one exactly."""
   run = ['--data-dir', data_dir, '--train-batch-size', 16, '--mode', 'train', '--deterministic']
-  succeeded(run_main(*run, '--job-dir', old_job, '--train-steps', 9))
-  run += ['--num-layers', 8, '--num-intra-threads', 1, '--num-inter-threads', 1, '--job-dir']
+  succeeded(run_here(*run, '--job-dir', old_job, '--train-steps', 9))
+  run += ['--network', 'tiny_network:Tiny', '--num-intra-threads', 1, '--num-inter-threads', 1]
   for name, lengths in (('whole', [6]), ('parts', [2, 6])):
     for steps in lengths:
-      succeeded(run_main(*run, tmp_path / name, '--train-steps', steps))
+      succeeded(run_here(*run, '--job-dir', tmp_path / name, '--train-steps', steps))
   assert_equal(tmp_path / 'whole', tmp_path / 'parts', 6)
   configs = [(job / 'config.json').read_text() for job in (old_job, tmp_path / 'parts')]
   assert [json.loads(text)['batch_norm_warmup'] for text in configs] == [False, True]
