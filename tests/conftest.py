@@ -28,6 +28,7 @@ os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [OWN, os.environ.get('PY
 
 import outcome  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from tensorflow.python.framework import config as framework_config  # noqa: E402
 
 from cifar10.core import cli, limits  # noqa: E402
 from cifar10.core.logs import log  # noqa: E402
@@ -137,6 +138,7 @@ def _exit_code(command, flags, monkeypatch):
   monkeypatch.setattr(logging.getLogger(), 'handlers', [handler])
   with pytest.raises(SystemExit) as end:
     cli.run_command(command.main)
+  framework_config.disable_op_determinism()
   return end.value.code
 
 

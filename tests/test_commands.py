@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -41,31 +42,6 @@ def released(tmp_path_factory):
   return sdist, built('wheel', str(sdist).removesuffix('.tar.gz'))
 
 
-@pytest.fixture(scope='session')
-def installed(released, tmp_path_factory):
-  """A new environment with the wheel, beside what is installed here already -> its scripts.
-
-  pip checks that all that the program requires is there, and fetches nothing.
-  """
-  environment = tmp_path_factory.mktemp('installed') / 'environment'
-  subprocess.run([sys.executable, '-m', 'venv', '--without-pip', environment], check=True)
-  python = environment / 'bin' / 'python'
-  own = subprocess.check_output(
-    [python, '-c', 'import sysconfig; print(sysconfig.get_path("purelib"))'], text=True
-  ).strip()
-  with open(os.path.join(own, 'here.pth'), 'w', encoding='utf-8') as file:
-    file.write(f'{sysconfig.get_path("purelib")}\n')
-  offline = ['--no-index', '--disable-pip-version-check', '--quiet']
-  checkout.run(python, '-m', 'pip', 'install', *offline, released[1], must_succeed=True)
-  return environment / 'bin'
-
-
-@pytest.fixture
-def run(installed, tmp_path):
-  """Runs a script from another folder -> CompletedProcess."""
-  return lambda name, *flags: checkout.run(installed / name, *flags, cwd=tmp_path)
-
-
 def test_a_release_is_complete(released):
   result = checkout.python('-m', 'twine', 'check', '--strict', *released)
   assert result.returncode == 0, result.stdout
@@ -79,13 +55,25 @@ def test_a_release_is_complete(released):
   assert not any(name.startswith(('tests/', 'benchmarks/')) for name in names)
 
 
-def test_the_installed_program_has_its_trained_network(run):
+def test_every_script_runs_and_has_the_trained_networks(released, tmp_path):
+  """In a new environment with the wheel, beside what is installed here already.
+
+  pip checks that all that the program requires is there, and fetches nothing.
+  """
+  environment = tmp_path / 'environment'
+  subprocess.run([sys.executable, '-m', 'venv', '--without-pip', environment], check=True)
+  python = environment / 'bin' / 'python'
+  ask = 'import sysconfig; print(sysconfig.get_path("purelib"))'
+  own = pathlib.Path(checkout.run(python, '-c', ask, must_succeed=True).stdout.strip())
+  (own / 'here.pth').write_text(f'{sysconfig.get_path("purelib")}\n')
+  offline = ['--no-index', '--disable-pip-version-check', '--quiet']
+  checkout.run(python, '-m', 'pip', 'install', *offline, released[1], must_succeed=True)
+
+  def run(name, *flags):
+    return checkout.run(environment / 'bin' / name, *flags, cwd=tmp_path)
+
+  for name in (f'cifar10-{command}' for command in COMMANDS):
+    assert run(name, '--version').stdout.startswith(f'{name} {cifar10.__version__} (TensorFlow ')
   cat = os.path.join(ROOT, 'docs', 'pictures', 'cat.jpg')
   said = run('cifar10-train', '--mode', 'predict', '--pretrained', 'resnet20', '--images', cat)
   assert json.loads(said.stdout)['class'] == 'cat', said.stderr
-
-
-@pytest.mark.parametrize('command', COMMANDS)
-def test_every_script_runs(run, command):
-  name = f'cifar10-{command}'
-  assert run(name, '--version').stdout.startswith(f'{name} {cifar10.__version__} (TensorFlow ')

@@ -32,7 +32,7 @@ def learning_rates(job_dir):
 
 
 @pytest.mark.slow
-def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
+def test_a_training_is_steered(start_main, run_here, data_dir, tmp_path):
   """Everything that can be ordered, in one life of a job; and what a resume keeps."""
   job = tmp_path / 'job'
   flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL]
@@ -68,11 +68,11 @@ def test_a_training_is_steered(start_main, run_main, data_dir, tmp_path):
   ]
   assert events(job, 'end')[-1]['reason'] == 'control'
 
-  over = run_main(*flags)
+  over = run_here(*flags)
   step = succeeded(over)['global_step']
   assert f'the job ended at step {step:,}: stopped by control at step' in over.stderr
   assert obeyed(job, 'go-on') == 'the job goes on when it is started'
-  on = run_main(*flags[:-1], step + 2)
+  on = run_here(*flags[:-1], step + 2)
   assert json.loads(on.stdout)['global_step'] == step + 2
   assert 'learning_rate is 0.03, as control set it' in on.stderr
   assert learning_rates(job)[-1] == pytest.approx(0.03)

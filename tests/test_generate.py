@@ -32,10 +32,10 @@ def generate_here(run_here):
 
 
 @pytest.fixture(scope='module')
-def made(tmp_path_factory):
+def made(run_shared, tmp_path_factory):
   folder = tmp_path_factory.mktemp('made')
-  result = checkout.python(SCRIPT, '--data-dir', folder, '--synthetic', 20, must_succeed=True)
-  return folder, result
+  flags = ['--data-dir', folder, '--synthetic', 20]
+  return folder, run_shared(*flags, command=generate_cifar10_tfrecords)
 
 
 def times(folder):

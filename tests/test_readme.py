@@ -98,8 +98,7 @@ def make(*arguments):
 def test_make_targets_exist():
   targets = [words[1:] for words in commands(documents().values()) if words[0] == 'make']
   assert {'demo', 'test', 'install', 'lint', 'test-all'} <= {target for target, *_ in targets}
-  for target in targets:
-    make(*target)
+  make(*itertools.chain.from_iterable(targets))
   # The CUDA libraries are installed only when asked for.
   assert "'tensorflow[and-cuda]'" in make('install', 'VENV=.none', 'GPU=1')
   assert 'cuda' not in make('install', 'VENV=.none', 'GPU=')

@@ -17,27 +17,17 @@ def test_bfloat16_is_fast_by_onednn_alone(monkeypatch, is_on, dtype):
   assert devices.fast_dtype(0)[0] == dtype
 
 
-ASK = 'from cifar10.core import devices; print(devices.described_kernels())'
-
-
-def printed(code, variables):
-  """What a process prints that has these of oneDNN's variables, and no others."""
-  kept = {name: value for name, value in os.environ.items() if 'ONEDNN' not in name}
-  return checkout.python('-c', code, env={**kept, **variables}, must_succeed=True).stdout
-
-
 ON_X86 = pytest.mark.skipif(
   platform.machine() not in ('x86_64', 'AMD64'), reason='measured on x86 only'
 )
 
 
 @ON_X86
-@pytest.mark.parametrize('given', [None, pytest.param('0', marks=pytest.mark.slow)])
-def test_onednn_is_on_unless_the_user_says_not(given):
-  """Also on processors for which TensorFlow leaves it off."""
-  said = printed(ASK, {'TF_ENABLE_ONEDNN_OPTS': given} if given else {})
-  state = 'off (TF_ENABLE_ONEDNN_OPTS is 0)' if given else 'on (TF_ENABLE_ONEDNN_OPTS is 1)'
-  assert said == f'oneDNN kernels are {state}\n'
+def test_onednn_is_on_unless_the_user_says_not():
+  """Also on processors for which TensorFlow leaves it off; `make test-kernels` says not."""
+  given = os.environ['TF_ENABLE_ONEDNN_OPTS']
+  state = f'{"off" if given == "0" else "on"} (TF_ENABLE_ONEDNN_OPTS is {given})'
+  assert devices.described_kernels() == f'oneDNN kernels are {state}'
 
 
 CONVOLVE = """
@@ -54,7 +44,9 @@ tf.nn.conv2d(tf.ones([8, 32, 32, 16]), tf.ones([3, 3, 16, 16]), 1, 'SAME')
 )
 def test_other_kernels_are_in_force_where_they_are_asked_for(variable, value):
   """As `make test-kernels` asks for them: what oneDNN itself says that it ran."""
-  output = printed(CONVOLVE, {variable: value, 'ONEDNN_VERBOSE': '1'})
+  environment = {name: text for name, text in os.environ.items() if 'ONEDNN' not in name}
+  environment |= {variable: value, 'ONEDNN_VERBOSE': '1'}
+  output = checkout.python('-c', CONVOLVE, env=environment, must_succeed=True).stdout
   kernels = re.findall(r',exec,cpu,convolution,([^,]*),', output)
   assert bool(kernels) == (value != '0')
   assert not [name for name in kernels if 'avx512' in name or 'amx' in name]
@@ -116,5 +108,7 @@ def test_a_containers_processor_time_counts(tree, monkeypatch, groups, cores):
   threads = 0 if cores == 8 else cores  # 0: what TensorFlow takes by itself, or TF_NUM_... says.
   config = devices.session_config()
   assert config.intra_op_parallelism_threads == config.inter_op_parallelism_threads == threads
-  given = devices.session_config(num_intra_threads=5, num_inter_threads=6)
+  given = devices.session_config(3, 2, 5, 6)
   assert (given.intra_op_parallelism_threads, given.inter_op_parallelism_threads) == (5, 6)
+  assert (given.device_count, given.allow_soft_placement) == ({'CPU': 3, 'GPU': 2}, True)
+  assert given.gpu_options.allow_growth

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -82,25 +83,16 @@ def test_images_do_not_pile_up():
       read.append(number)
       yield predict.Image({'index': number}, np.zeros([32, 32, 3], np.uint8))
 
-  class Classifier:
-    """Says 0 of every image: what is measured is the stream."""
+  def is_a_cat(batch):
+    return np.zeros(len(batch), np.int64), np.tile([1.0, 0.0], [len(batch), 1])
 
-    is_closed = False
-
-    def __call__(self, batch):
-      return np.zeros(len(batch), np.int64), np.tile([1.0, 0.0], [len(batch), 1])
-
-    def close(self):
-      self.is_closed = True
-
-  classifier = Classifier()
-  for count, answer in enumerate(
-    predict.predict(classifier, images(), 3000, ['cat', 'dog'], collections.Counter())
-  ):
+  classifier = mock.Mock(side_effect=is_a_cat)
+  given = classifier, images(), 3000, ['cat', 'dog'], collections.Counter()
+  for count, answer in enumerate(predict.predict(*given)):
     assert (answer['index'], answer['class']) == (count, 'cat')
     assert len(read) - count <= 100
   assert len(read) == 3000
-  assert classifier.is_closed
+  classifier.close.assert_called_once()
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+import tempfile
 
 import numpy as np
 import pytest
@@ -69,9 +70,9 @@ def test_it_has_its_recorded_accuracy(real_data, name):
   assert found == pytest.approx(recorded(name)['accuracy'], abs=0.0005)
 
 
-def test_the_command_sees_a_cat_and_leaves_nothing(run_main, tmp_path, monkeypatch):
-  monkeypatch.setenv('TMPDIR', str(tmp_path))
-  result = run_main('--mode', 'predict', '--pretrained', 'resnet20', '--images', CAT)
+def test_the_command_sees_a_cat_and_leaves_nothing(run_here, tmp_path, monkeypatch):
+  monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+  result = run_here('--mode', 'predict', '--pretrained', 'resnet20', '--images', CAT)
   assert succeeded(result)['class'] == 'cat'
   assert os.listdir(tmp_path) == []
 
@@ -94,7 +95,8 @@ def test_a_new_job_dir_becomes_its_job(data_dir, tmp_path):
   assert exported['global_step'] == 64_000
   assert cifar10.export(job, pretrained='resnet20')['checkpoint'] == exported['checkpoint']
   assert cifar10.evaluate(job, data_dir, dtype='float32')['global_step'] == 64_000
-  cifar10.train(str(tmp_path / 'other'), data_dir, num_layers=8, train_steps=1, mode='train')
+  tiny = {'network': 'tiny_network:Tiny', 'train_steps': 1, 'mode': 'train'}
+  cifar10.train(str(tmp_path / 'other'), data_dir, **tiny)
   with pytest.raises(InputError, match='holds a job of its own'):
     cifar10.predict(str(tmp_path / 'other'), CAT, pretrained='resnet20')
 

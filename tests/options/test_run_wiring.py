@@ -14,7 +14,6 @@ import re
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework import config
 
 from cifar10.api import _words
 from cifar10.cluster import roles
@@ -26,14 +25,6 @@ from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import experiment
 from cifar10.training.experiment import training_examples
-
-
-@pytest.fixture(autouse=True)
-def outside(monkeypatch):
-  monkeypatch.delenv('TF_CONFIG', raising=False)
-  yield
-  config.disable_op_determinism()
-
 
 BASE = {
   'network': 'outside_parts:net',

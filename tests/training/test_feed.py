@@ -93,16 +93,13 @@ def test_what_is_wrong_before_training_leaves_the_job_dir_alone(train, tmp_path)
   assert 'it must be package.module:function' in refused(train(None, '--source', 'no function'))
 
 
-def test_what_goes_wrong_while_training_is_one_line(data_dir, tmp_path):
-  flags = ['--train-steps', 10**6, '--examples-per-epoch', 96]
-  process = started(data_dir, tmp_path, 'given_sources:raises_late', *flags)
-  with followed(process):
-    _, log = process.communicate(timeout=100)
-  assert process.returncode == 1, log
+def test_what_goes_wrong_while_training_is_one_line(train, tmp_path):
+  result = train('raises_late', '--train-steps', 10**6, '--examples-per-epoch', 96)
+  assert result.returncode == 1, result.stderr
   said = 'error: --source given_sources:raises_late: example 97 (counted from 1): KeyError: '
-  assert log.splitlines()[-1].startswith(said)
-  assert 'Traceback' not in log
-  [end] = events(tmp_path, 'end')
+  assert result.stderr.splitlines()[-1].startswith(said)
+  assert 'Traceback' not in result.stderr
+  [end] = events(tmp_path / 'job', 'end')
   assert end['reason'] == 'error'
   assert end['message'].startswith('SourceError: --source given_sources:')
 

@@ -271,16 +271,16 @@ def test_a_fast_recipe_trains_and_evaluates(run_main, run_here, data_dir, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize('recipe', ['fast94', pytest.param('fast96', marks=pytest.mark.long)])
-def test_a_fast_recipe_resumes(run_main, data_dir, tmp_path, recipe):
+def test_a_fast_recipe_resumes(run_here, data_dir, tmp_path, recipe):
   """2 steps and 2 more end with the variables, slow ones and averages included, of 4 steps."""
   common = ['--data-dir', data_dir, *FAST, '--recipe', recipe, *ONE_THREAD, '--dtype', 'float32']
   # The schedules are functions of --train-steps: the first run is stopped by its own checkpoint.
   common += ['--mode', 'train', '--lookahead-steps', 2, '--train-steps', 4, '--ema-decay', 0.3]
-  succeeded(run_main(*common, '--job-dir', tmp_path / 'whole', '--save-every-steps', 2))
+  succeeded(run_here(*common, '--job-dir', tmp_path / 'whole', '--save-every-steps', 2))
   shutil.copytree(tmp_path / 'whole', tmp_path / 'parts')
   os.remove(tmp_path / 'parts' / 'model.ckpt-4.index')
   (tmp_path / 'parts' / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-2"')
-  result = run_main(*common, '--job-dir', tmp_path / 'parts')
+  result = run_here(*common, '--job-dir', tmp_path / 'parts')
   assert succeeded(result)['global_step'] == 4
   assert 'resuming at step 2 of 4' in result.stderr
   assert_close(tmp_path / 'whole', tmp_path / 'parts', 4)
