@@ -26,7 +26,7 @@ QUICK := not slow and not cluster and not hosts and not long
 NUMERICAL := tests/exporters tests/networks tests/training/test_inference.py \
   tests/inference/test_pretrained.py::test_the_first_images_have_their_recorded_accuracy \
   tests/training/test_ema.py tests/training/test_hard_examples.py tests/training/test_model_fn.py \
-  tests/training/test_network_builder.py tests/training/test_optimizers.py tests/training/test_towers.py
+  tests/training/test_optimizers.py tests/training/test_towers.py
 # What there is the same on any processor.
 NOT_NUMERICAL := names or parameters or refus or shapes
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'

@@ -57,11 +57,6 @@ def still_waiting(function, seconds=0.5):
   return thread
 
 
-def wait_for_start(process, job_dir, seconds):
-  """Returns when the training of a process has begun."""
-  until(lambda: events(job_dir, 'start'), seconds, process)
-
-
 def events(job_dir, name):
   """Those of this name in metrics.jsonl."""
   return [event for event in metrics_log.read(str(job_dir)) if event['event'] == name]

@@ -12,18 +12,13 @@ from cifar10.networks import families
 from cifar10.training import inference
 
 IMAGES = np.random.default_rng(0).integers(0, 256, [4, 32, 32, 3]).astype(np.uint8)
-
-
-@functools.cache
-def _root():
-  """A folder that goes with this process."""
-  return tempfile.TemporaryDirectory()
+_ROOT = tempfile.TemporaryDirectory()  # It goes with this process.
 
 
 @functools.cache
 def save(hparams, *, with_averages=False):
   """A checkpoint of random numbers, which nobody changes -> its name, and the network's answers."""
-  folder = tempfile.mkdtemp(dir=_root().name)
+  folder = tempfile.mkdtemp(dir=_ROOT.name)
   rng = np.random.default_rng(1)
   with tf.Graph().as_default():
     tf.compat.v1.set_random_seed(1)  # The kernels are the same in every run.

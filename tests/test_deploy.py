@@ -116,24 +116,14 @@ def tf_config(**environment):
   return script['tf_config']({'NUM_PS': '1', 'EVALUATOR': '1', 'SLURM_JOB_ID': '7', **environment})
 
 
-@pytest.mark.parametrize(
-  ('num_ps', 'evaluators', 'cluster'),
-  [
-    # Job 7 has the ports from 10,000 + 7 x 32. Two nodes of three tasks each: a port of its own
-    # for each task of a node.
-    (
-      *(2, 1),
-      {
-        'chief': ['a:10224'],
-        'worker': ['b:10224', 'a:10225'],
-        'ps': ['b:10225', 'a:10226'],
-        'evaluator': ['b:10226'],
-      },
-    ),
-    # All-reduce: no parameter server.
-    (0, 0, {'chief': ['a:10224'], 'worker': ['b:10224']}),
-  ],
-)
+# Job 7 has the ports from 10,000 + 7 x 32. Two nodes of three tasks each: a port of its own for
+# each task of a node.
+SIX = {'chief': ['a:10224'], 'worker': ['b:10224', 'a:10225'], 'ps': ['b:10225', 'a:10226']}
+SIX |= {'evaluator': ['b:10226']}
+TWO = {'chief': ['a:10224'], 'worker': ['b:10224']}  # All-reduce: no parameter server.
+
+
+@pytest.mark.parametrize(('num_ps', 'evaluators', 'cluster'), [(2, 1, SIX), (0, 0, TWO)])
 def test_slurm_ranks_become_tasks(num_ps, evaluators, cluster):
   names = [f'{job} {index}' for job, at in cluster.items() for index in range(len(at))]
   for rank, name in enumerate(names):

@@ -9,13 +9,13 @@ import os
 import checkout
 import pytest
 import tensorflow as tf
-from outcome import refused, succeeded, wait_for_start
+from outcome import events, refused, succeeded, until
 
 import cifar10_main
 import generate_cifar10_tfrecords
 from cifar10 import checkpoint, control, report
 from cifar10.core import files
-from cifar10.job import checkpoints, control_requests, metrics_log
+from cifar10.job import checkpoints, control_requests
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
 
@@ -46,8 +46,7 @@ def test_a_whole_life_in_memory(run_here, nowhere, tmp_path):
   ended = succeeded(run_here(*train, '--train-steps', 8))
   assert ended['global_step'] == 8
   assert ended['checkpoint'] == f'{job}/model.ckpt-8'
-  steps = [event['step'] for event in metrics_log.read(job) if event['event'] == 'save']
-  assert steps == [0, 2, 4, 6, 8]
+  assert [event['step'] for event in events(job, 'save')] == [0, 2, 4, 6, 8]
   content = files.read(f'{job}/model.ckpt-8.index')
   with files.writing(f'{job}/model.ckpt-8.index') as file:
     file.write(content[:-1])
@@ -91,12 +90,12 @@ def test_processes_meet_behind_a_url(run_here, start_main, data_dir, nowhere, tm
   train = ['--mode', 'train', '--data-dir', f'file://{data_dir}', '--job-dir', job, *SMALL]
   train += ['--train-steps', 10**6, '--save-every-steps', 10**6]
   with start_main(*train) as process:
-    wait_for_start(process, job, 300)
+    until(lambda: events(job, 'start'), 300, process)
     assert f'process {process.pid} on ' in control_requests.who_trains(job)
     stopped = succeeded(run_here(job, 'stop', command=control))
     assert stopped['ok']
     assert process.wait(300) == 0
-  [end] = [event for event in metrics_log.read(job) if event['event'] == 'end']
+  [end] = events(job, 'end')
   assert end['reason'] == 'control'
   assert checkpoints.latest_step(job) == end['step'] > 0
   assert sorted(os.listdir(tmp_path)) == ['job', 'nowhere']

@@ -109,11 +109,11 @@ def test_a_family_has_options(run_here, data_dir, tmp_path):
     ('outside_parts:bare_variable', 'bare, which nothing would train'),
     ('outside_parts:keras_batch_norm', 'in evaluation, which is missing in tra'),
     ('outside_parts:layer_with_regularizer', 'give --weight-decay'),
+    ('outside_parts:fails_in_training', "fails: KeyError: 'no such branch' ("),
     ('outside_parts:fails_in_evaluation', "fails: KeyError: 'no such branch' ("),
     ('outside_parts:NoName', 'is no class derived from cifar10.Family'),
     ('outside_parts:FailingCheck', "FailingCheck fails: KeyError: 'no such option' ("),
     ('outside_parts:TakenOption', 'has an option whose name is taken'),
-    ('outside_parts:TakenName', 'has an option whose name is taken'),
     ('outside_parts:gone', "has no attribute 'gone'"),
     ('gone_module:net', "cannot be imported: ModuleNotFoundError: No module named 'gone_module'"),
   ],
@@ -152,18 +152,6 @@ def test_variables_of_values_are_float32(run_here, data_dir, tmp_path):
   found = {name: reader.get_tensor(f'network/{name}') for name in ('scale', 'shift', 'seven')}
   assert [value.dtype for value in found.values()] == [np.float32, np.float32, np.int32]
   assert [each.tolist() for each in found.values()] == [[0.5] * 3, [2.0] * 3, 7]
-
-
-def test_the_folder_of_a_network_that_failed_takes_another(run_here, data_dir, tmp_path):
-  """Nothing was trained there, so that no configuration has to be kept."""
-  job = tmp_path / 'job'
-  failing = 'outside_parts:fails_in_training'
-  assert run_here(*flags(data_dir, job, network=failing)).returncode == 2
-  assert json.loads((job / 'config.json').read_text())['network'] == failing
-  assert succeeded(run_here(*flags(data_dir, job)))['global_step'] > 0
-  assert json.loads((job / 'config.json').read_text())['network'] == NET
-  said = refused(run_here(*flags(data_dir, job, network='outside_parts:Outside')))
-  assert 'belongs to another configuration: network is outside_parts:net' in said
 
 
 def test_a_job_whose_module_is_gone_says_which(run_here, data_dir, tmp_path, monkeypatch):

@@ -14,11 +14,11 @@ import checkout
 import numpy as np
 import pytest
 import tensorflow as tf
+from outcome import events
 
 import cifar10
 import generate_cifar10_tfrecords
 from cifar10.core.logs import log
-from cifar10.job import metrics_log
 
 SMALL = {
   'network': 'tiny_network:Tiny',
@@ -100,7 +100,6 @@ def test_convert_makes_what_the_generator_makes(tmp_path, run_here):
   ('call', 'options', 'says'),
   [
     ('train', {'learning_rat': 1}, 'unrecognized arguments: --learning-rat=1'),
-    ('train', {'batch_size': 8}, 'did you mean --train-batch-size?'),
     ('train', {'recipe': 'fast93'}, 'recipe'),
     ('train', {'train_steps': 'ten'}, '--train-steps'),
     ('train', {'network': lambda images, is_training, num_classes: None}, 'network'),
@@ -170,8 +169,8 @@ def test_a_call_in_a_callback_leaves_the_training_its_summaries(job, data_dir, t
   trained = tmp_path / 'job'
   cifar10.train(trained, data_dir, mode='train', callbacks=[Evaluates()], **SMALL)
   [path] = trained.glob('events*')
-  events = tf.compat.v1.train.summary_iterator(str(path))
-  assert max(event.step for event in events if event.summary.value) == 4
+  written = tf.compat.v1.train.summary_iterator(str(path))
+  assert max(event.step for event in written if event.summary.value) == 4
 
 
 class Interrupts(cifar10.Callback):
@@ -186,7 +185,7 @@ def test_ctrl_c_saves_and_is_raised(data_dir, tmp_path):
   with pytest.raises(KeyboardInterrupt):
     cifar10.train(job_dir, data_dir, **{**SMALL, 'train_steps': 10**6}, callbacks=[Interrupts()])
   assert tf.train.latest_checkpoint(str(job_dir)).endswith('-3')
-  [end] = [event for event in metrics_log.read(str(job_dir)) if event['event'] == 'end']
+  [end] = events(job_dir, 'end')
   assert (end['reason'], end['step']) == ('SIGINT', 3)
   assert cifar10.train(job_dir, data_dir, **SMALL)['global_step'] == 4
 

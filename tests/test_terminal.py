@@ -46,7 +46,7 @@ def screens_of(*flags):
 
 
 @pytest.mark.slow
-def test_bars_tell_how_training_comes_along_and_go(data_dir, tmp_path):
+def test_bars_tell_how_training_and_prediction_come_along_and_go(data_dir, tmp_path):
   flags = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 16]
   flags += ['--train-steps', STEPS, '--eval-every-steps', STEPS // 2]
   screens = screens_of(*flags, '--data-dir', data_dir, '--job-dir', tmp_path)
@@ -64,11 +64,9 @@ def test_bars_tell_how_training_comes_along_and_go(data_dir, tmp_path):
   left = '\n'.join(filter(None, screens[-1]))
   assert re.findall(r'evaluated at step (\d+)', left) == ['200', '400', '400']
   assert '%|' not in left
-
-
-def test_a_bar_tells_how_a_prediction_comes_along(old_job, tmp_path):
+  # And then a prediction.
   Image.fromarray(np.zeros([32, 32, 3], np.uint8)).save(tmp_path / 'a.png')
   images = 120 * [tmp_path / 'a.png']
-  screens = screens_of('--job-dir', old_job, '--mode', 'predict', '--images', *images)
+  screens = screens_of('--job-dir', tmp_path, '--mode', 'predict', '--images', *images)
   bars = filter(None, map(IMAGES_BAR.fullmatch, itertools.chain.from_iterable(screens)))
   assert ('predicting', '120') in {(bar[1], bar[2]) for bar in bars}

@@ -85,7 +85,7 @@ VALUES = [
 # Paths that are something else, too long, a circle, or where nobody may write, root included.
 PATHS = [
   *([*TRAIN, '--job-dir', path] for path in ('grey.png', 'grey.png/job', 'circle', '/proc/job')),
-  *([*TRAIN, '--job-dir', path] for path in ('x' * 300, '')),
+  *([*TRAIN, '--job-dir', path] for path in ('x' * 300, '', 'runs/lr[0.1]')),  # A pattern.
   *([*TRAIN, '--data-dir', path] for path in ('grey.png', 'circle')),
   [*TRAIN, '--warm-start-from', 'grey.png'],
   *([*GENERATE, '--data-dir', path] for path in ('grey.png', '/proc/made')),

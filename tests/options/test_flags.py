@@ -31,17 +31,6 @@ def test_the_page_of_the_docs_is_made_from_the_declarations():
   assert checkout.read('docs/flags.md') == flag_page.page() + '\n', 'run make docs'
 
 
-def test_options_need_no_tensorflow():
-  code = (
-    'import sys\n'
-    'from cifar10 import plan\n'
-    'from cifar10.options import flags\n'
-    "flags.parse('')\n"
-    "assert not {'tensorflow', 'model_base'} & set(sys.modules)"
-  )
-  checkout.python('-c', code, '--job-dir', 'j', '--recipe', 'fast94', must_succeed=True)
-
-
 @pytest.mark.parametrize(('value', 'is_told'), [(0.6, False), (0.7, True)])
 def test_an_old_job_goes_on_without_it(run_here, old_job, data_dir, value, is_told):
   config = json.loads((old_job / 'config.json').read_text())

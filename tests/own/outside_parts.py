@@ -132,10 +132,6 @@ class FailingCheck(Outside):
 
 
 class TakenOption(Outside):
-  weight_decay: float = option(0.5, 'taken')
-
-
-class TakenName(Outside):
   control: float = option(0.5, 'taken')
 
 

@@ -5,7 +5,6 @@ import os
 from cifar10.cluster import roles
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import parse_cluster
-from cifar10.core import devices
 from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
@@ -15,15 +14,6 @@ TF_CONFIG = (
   '{"cluster": {"master": ["a:1"], "worker": ["b:1"], "ps": ["c:1"], "evaluator": ["d:1"]},'
   ' "task": {"type": "worker", "index": 0}}'
 )
-
-
-def test_threads_devices_and_logging_reach_the_session():
-  config = devices.session_config(3, 2, 5, 7)
-  assert config.device_count == {'CPU': 3, 'GPU': 2}
-  assert config.intra_op_parallelism_threads == 5
-  assert config.inter_op_parallelism_threads == 7
-  assert config.allow_soft_placement
-  assert config.gpu_options.allow_growth
 
 
 def test_a_worker_of_a_cluster(tmp_path, monkeypatch):
