@@ -88,7 +88,7 @@ def test_clusters(still, tmp_path, monkeypatch, more):
   """
   monkeypatch.setenv('COUNTED_RUNS', str(tmp_path / 'runs'))
   counts = {'num_workers': int(bool(more)), 'num_ps': int(more != ALL_REDUCE)}
-  flags = [*still, *more, '--network', 'counted_runs:Tiny']
+  flags = [*still, *more, '--network', 'counted_runs:Tiny', '--mode', 'train_and_evaluate']
   with Tasks(tmp_path / 'job', flags, **counts) as tasks:
     tasks.start()
     tasks.succeeded()
