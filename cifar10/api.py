@@ -248,7 +248,7 @@ def _call(mode: str, given: Mapping[str, Any], callbacks: Any = ()) -> Any:
       for result in results(planned, callbacks, monitor):
         found.append(result)
   except Terminated as end:
-    if end.heard == 'SIGINT':
+    if str(end) == 'SIGINT':
       raise KeyboardInterrupt from None
     raise
   finally:

@@ -24,7 +24,7 @@ from typing import IO
 from cifar10 import plan
 from cifar10.core import cli
 from cifar10.core.errors import InputError
-from cifar10.options import flags, gone
+from cifar10.options import flags
 
 _PROGRAM = os.path.join(os.path.dirname(os.path.dirname(__file__)), 'cifar10_main.py')
 _GRACE_SECONDS = 20  # For a task to exit after a signal.
@@ -157,11 +157,13 @@ def main() -> None:
   parser.add_argument('--evaluator', action='store_true', help='evaluate while training runs')
   parser.add_argument('--sync', action='store_true', help='the same as --sync after --')
   parser.add_argument('flags', nargs='*', help="cifar10_main.py's, after --")
-  gone.refuse(sys.argv[1:])
   options = parser.parse_args()
-  words = [*options.flags, *(['--sync'] if options.sync else [])]
+  sys.argv[1:] = words = [*options.flags, *(['--sync'] if options.sync else [])]
   cluster = LocalCluster(words, options.workers, options.ps, evaluator=options.evaluator)
-  _check(words, cluster.tf_config('chief 0'))
+  # As the chief will check them, so that mistakes are one line.
+  mode = plan.check(flags.parse(__doc__), cluster.tf_config('chief 0')).command.mode
+  if not mode.startswith('train'):
+    raise InputError(f'--mode {mode} belongs to one process; give it to python cifar10_main.py')
   if not options.evaluator and len(cluster.names) > 1:
     show('evaluator', 'none: the validation split has no curve and no best/; --evaluator adds one')
   with cluster:
@@ -171,18 +173,6 @@ def main() -> None:
   if code == 0:  # The context has ended, so all output of the tasks is read.
     cli.print_result(cluster.results['evaluator 0' if options.evaluator else 'chief 0'])
   sys.exit(code)
-
-
-def _check(words: Sequence[str], tf_config: str) -> None:
-  """Checks the flags as the chief will, so that mistakes are one line; raises InputError."""
-  sys.argv[1:] = words
-  os.environ['TF_CONFIG'] = tf_config
-  try:
-    mode = plan.check(flags.parse(__doc__)).command.mode
-  finally:
-    del os.environ['TF_CONFIG']
-  if not mode.startswith('train'):
-    raise InputError(f'--mode {mode} belongs to one process; give it to python cifar10_main.py')
 
 
 def _supervise(cluster: LocalCluster) -> int:

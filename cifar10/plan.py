@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 from cifar10.cluster import tf_config
 from cifar10.cluster.tf_config import Cluster
-from cifar10.core import files, limits, option
+from cifar10.core import files, gone, limits, option
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.core.option import flag_of
 from cifar10.job import job_config, pretrained
-from cifar10.options import gone
 from cifar10.options.flags import Command
 from cifar10.options.hparams import Augmentation, HParams, all_values, from_values, recipe_values
 from cifar10.options.run_options import RunOptions
@@ -51,19 +50,20 @@ class Plan(NamedTuple):
   cluster: Cluster
 
 
-def check(given: Mapping[str, Any]) -> Plan:
+def check(given: Mapping[str, Any], tasks: str | None = None) -> Plan:
   """Checks all that does not need TensorFlow, and sets what TensorFlow reads on import.
 
-  `given` are the options of a command by name, as `flags.parse` returns them. Raises InputError if
-  they do not fit the mode, the job, the cluster or each other.
+  `given` are the options of a command by name, as `flags.parse` returns them; `tasks` is the text
+  of TF_CONFIG, if not the variable's. Raises InputError if they do not fit the mode, the job, the
+  cluster or each other.
   """
   command = Command(**option.picked(given, Command))
   options = RunOptions(**option.picked(given, RunOptions))
   _check_mode(command, options)
   training = command.mode in _TRAINING
-  tasks = os.environ.get('TF_CONFIG') if training else None
-  num_ps_needed = 0 if options.distribute else 1
-  cluster = tf_config.parse_cluster(tasks, num_ps_needed) if tasks else Cluster()
+  cluster, tasks = Cluster(), tasks or os.environ.get('TF_CONFIG')
+  if tasks and training:
+    cluster = tf_config.parse_cluster(tasks, num_ps_needed=0 if options.distribute else 1)
   learning = {name: given[name] for name in set(given) - option.names(Command, RunOptions)}
   if command.recipe:
     learning = recipe_values(command.recipe, learning)
@@ -78,7 +78,7 @@ def check(given: Mapping[str, Any]) -> Plan:
     if is_broken:
       raise InputError(message)
   files.check_no_pattern(options.job_dir, '--job-dir')
-  _set_threads(options)
+  limits.set_threads(intra=options.num_intra_threads, inter=options.num_inter_threads)
   if cluster.task_type in ('ps', 'evaluator'):  # The flags are for workers, which have the GPUs.
     os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
     options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)
@@ -183,12 +183,3 @@ def _rules(
     (repeats and is_async, f'--deterministic, but workers update as they come; {together}'),
     (repeats and backups, by_chance),
   ]
-
-
-def _set_threads(options: RunOptions) -> None:
-  """Sets the threads of TensorFlow's first session or function, which may have no settings."""
-  for kind in ('intra', 'inter'):
-    number = getattr(options, f'num_{kind}_threads')
-    name = f'TF_NUM_{kind.upper()}OP_THREADS'
-    if threads := limits.threads(number):
-      os.environ[name] = str(threads) if number else os.environ.get(name, str(threads))

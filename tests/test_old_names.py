@@ -37,7 +37,7 @@ def test_a_hundred_steps_by_hand_are_those_of_the_command(run_here, data_dir, tm
     config = tf_estimator.RunConfig(
       model_dir=str(tmp_path / 'by hand'),
       tf_random_seed=0,
-      session_config=devices.session_config(num_intra_threads=1, num_inter_threads=1),
+      session_config=devices.session_config(),
     )
     estimator = tf_estimator.Estimator(
       cifar10.get_model_fn(0, 'CPU', 1), config=config, params=params

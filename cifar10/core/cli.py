@@ -15,6 +15,7 @@ from typing import IO, Any, NoReturn
 import tqdm
 
 import cifar10
+from cifar10.core import gone
 from cifar10.core.errors import CommandError, InputError, StorageError, Terminated
 from cifar10.core.logs import one_line
 from estimator_again import NotTestedError
@@ -65,9 +66,11 @@ class OneLineParser(argparse.ArgumentParser):
     print_result(self.format_help().rstrip('\n'))
 
   def error(self, message: str) -> NoReturn:
-    """Raises InputError; where a flag is unknown, with the one that is probably meant."""
+    """Raises InputError; of an unknown flag, with what took its place or is probably meant."""
     unknown = re.match(r'(?:unrecognized arguments|ambiguous option): (--[\w-]+)', message)
     flag = unknown[1].replace('_', '-') if unknown else ''
+    if flag in gone.FLAGS:
+      raise InputError(f'{flag} is gone since version 2: {gone.FLAGS[flag]}')
     known = [each for each in self._option_string_actions if not each.startswith('--no-')]
     meant = [each for each in (_MEANT.get(flag),) if each in known]
     meant += difflib.get_close_matches(flag, known, 1)
@@ -124,7 +127,7 @@ def run_command(main: Callable[[], None]) -> NoReturn:
     _end(str(error), error.code)
   except Terminated as end:
     print(f'ended by {end}; the same command goes on from the last checkpoint', file=sys.stderr)
-    sys.exit(end.exit_code)
+    sys.exit(128 + signal.Signals[str(end)])  # What a shell reports after that signal.
   except BrokenPipeError:  # As `| head` leaves it.
     sys.exit(128 + signal.SIGPIPE)
   except KeyboardInterrupt as end:  # `run_process` gives it the signal's number.

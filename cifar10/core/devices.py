@@ -65,24 +65,15 @@ def _cpuinfo() -> str:
 
 
 def session_config(
-  num_cpu_towers: int = 1,
-  num_gpus: int = 0,
-  num_intra_threads: int = 0,
-  num_inter_threads: int = 0,
-  device_filters: Sequence[str] = (),
+  num_cpu_towers: int = 1, num_gpus: int = 0, device_filters: Sequence[str] = ()
 ) -> tf.compat.v1.ConfigProto:
-  """Returns the settings that every session has; 0 threads: one per core."""
-  config = tf.compat.v1.ConfigProto(
+  """Returns the settings that every session has."""
+  return tf.compat.v1.ConfigProto(
     allow_soft_placement=True,  # Some operations have no GPU kernel.
-    intra_op_parallelism_threads=limits.threads(num_intra_threads),
-    inter_op_parallelism_threads=limits.threads(num_inter_threads),
     # Or operations that have no device would run on a GPU that is not this program's.
     device_count={'CPU': num_cpu_towers, 'GPU': num_gpus},
     device_filters=device_filters,
   )
-  # By default one process allocates all memory of every GPU, and a second one fails.
-  config.gpu_options.allow_growth = True
-  return config
 
 
 @contextlib.contextmanager

@@ -1,7 +1,5 @@
 """The errors that end a command with one line on standard error and an exit code."""
 
-import signal
-
 from cifar10.core.logs import one_line
 
 
@@ -48,10 +46,7 @@ class CallbackError(CommandError):
 
 
 class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
-  """SIGTERM, Ctrl-C or SIGHUP ended the run in good order: the training is saved."""
+  """The run ended in good order, and the training is saved: after SIGTERM, Ctrl-C or SIGHUP.
 
-  def __init__(self, heard: str = 'SIGTERM'):
-    """`heard`: the signal's name, or 'SIGTERM' for what else told the process to end."""
-    super().__init__(heard)
-    self.heard = heard
-    self.exit_code = 128 + signal.Signals[heard]  # What a shell reports after that signal.
+  Its text is the signal's name; 'SIGTERM' for what else told the process to end.
+  """

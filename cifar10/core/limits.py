@@ -30,13 +30,19 @@ def cores() -> int:
   return max(1, min([_own_cores(), *allowed]))
 
 
-def threads(asked: int) -> int:
-  """Returns how many threads TensorFlow is to have: as asked, or a container's cores; 0: its own.
+def set_threads(**asked: int) -> None:
+  """Sets how many threads TensorFlow makes, `intra` and `inter` its operations; 0: one per core.
 
-  TensorFlow ignores a container's limit: it would make a thread for each core of the machine, and
-  Linux would pause all of them when the container's time is used up.
+  It does so once, in its first session or function. Of a container's limit it knows nothing: it
+  would make a thread for each core of the machine, and Linux would pause all of them when the
+  container's time is used up.
   """
-  return asked or (cores() if cores() < _own_cores() else 0)
+  for kind in ('intra', 'inter'):
+    name = f'TF_NUM_{kind.upper()}OP_THREADS'
+    if asked.get(kind):
+      os.environ[name] = str(asked[kind])
+    elif cores() < _own_cores():
+      os.environ.setdefault(name, str(cores()))
 
 
 def _own_cores() -> int:

@@ -7,6 +7,7 @@ this declaration.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import re
@@ -29,6 +30,7 @@ _KINDS: dict[Any, str] = {
   tuple[float, ...]: 'finite numbers with commas between',
   tuple[str, ...]: 'texts',
 }
+_BOOLS = {'true': True, '1': True, 'yes': True, 'false': False, '0': False, 'no': False}
 _OPTIONAL = {kind | None: kind for kind in _KINDS}
 
 
@@ -108,6 +110,18 @@ class Declaration(NamedTuple):
   switch: bool = False  # Selects the optimizer's variables: no change from 0, or of a function.
   has_flag: bool = True  # Else config.json alone has it.
   needs: str = ''  # The name of the option without which this one has no effect.
+
+  def parsed(self, text: str) -> Any:
+    """Returns the value of what is typed; raises ArgumentTypeError if it is of another kind."""
+    try:
+      if self.kind is bool:
+        return _BOOLS[text.lower()]
+      if typing.get_origin(self.kind) is not tuple:
+        return self.kind(text)
+      number = typing.get_args(self.kind)[0]
+      return tuple(map(number, text.split(','))) if text not in ('', 'none') else ()
+    except (KeyError, ValueError):
+      raise argparse.ArgumentTypeError(f'{text!r} is not {_KINDS[self.kind]}') from None
 
   def require(self, value: object) -> None:
     """Raises InputError unless the option accepts the value."""

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Iterator
 from typing import IO
 
+from cifar10.core import limits
+
 _importing = threading.RLock()  # A second thread would use what is imported so far.
 
 
@@ -25,8 +27,9 @@ def start(verbose: bool = False) -> None:
   """
   if not verbose:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # For what it prints after its import.
-  # GPU memory is allocated as needed, because another process may use the GPU.
+  # Or one process would allocate all memory of every GPU, and a second one fail.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
+  limits.set_threads()
   if 'grpc_proxy' not in os.environ:
     # Without this list gRPC connects to tasks through the proxy for HTTP, and they wait in vain. It
     # leaves the proxy out for hosts whose names end with an entry, and every name ends with one.

@@ -12,13 +12,12 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from cifar10.core import files, lock
+from cifar10.core import files, gone, lock
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.job import job_config
 from cifar10.job.job_config import CONTROL
 from cifar10.job.stop_record import StopReason
-from cifar10.options import gone
 
 VERBS = ('save', 'evaluate', 'stop', 'go-on')
 RATES = ('learning_rate', 'muon_learning_rate')

@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from cifar10.core import files, lock
+from cifar10.core import files, gone, lock
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log, one_line
 from cifar10.core.option import declarations, flag_of, names, picked
 from cifar10.core.user_code import require_given
 from cifar10.data.manifest import DatasetInfo, describe
-from cifar10.options import families, gone
+from cifar10.options import families
 from cifar10.options.hparams import Augmentation, HParams, all_values, from_values
 
 CONFIG_NAME = 'config.json'

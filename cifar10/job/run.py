@@ -167,13 +167,9 @@ class Run:
     metrics_log.write_scalars(folder, self.step, {name: float(value)})
 
   def session_config(self, cluster: Cluster = ALONE) -> tf.compat.v1.ConfigProto:
-    """Returns the settings of sessions: this machine's threads, and the visible tasks."""
+    """Returns the settings of sessions: this machine's devices, and the visible tasks."""
     config = devices.session_config(
-      self.options.num_cpu_towers,
-      self.placement.num_gpus,
-      self.options.num_intra_threads,
-      self.options.num_inter_threads,
-      cluster.device_filters,
+      self.options.num_cpu_towers, self.placement.num_gpus, cluster.device_filters
     )
     config.log_device_placement = self.options.log_device_placement
     if cluster.is_reduced:

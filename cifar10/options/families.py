@@ -12,11 +12,10 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from cifar10.core import start_tensorflow
+from cifar10.core import gone, start_tensorflow
 from cifar10.core.errors import CommandError, InputError
 from cifar10.core.option import FUNCTION, Check, Options, at_least, between, declarations, option
 from cifar10.core.user_code import imported, others_code
-from cifar10.options import gone
 
 PROXY = 'proxy'  # Variable scope of a proxy network, within the main network's scope.
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
+import functools
 import sys
-import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cifar10.core.cli import OneLineParser, Printed
 from cifar10.core.errors import InputError
 from cifar10.core.option import Declaration, as_flag, as_text, declarations, flag_of, names, option
-from cifar10.options import families, gone
+from cifar10.options import families
 from cifar10.options.families import Family
 from cifar10.options.hparams import Augmentation, HParams
 from cifar10.options.run_options import RunOptions
@@ -28,10 +27,6 @@ COMMON: dict[str, type] = {
 FAMILIES: dict[str, type] = {
   f'--network {name}: {each.TITLE}': each for name, each in families.BUILT_IN.items()
 }
-
-
-# Of no flags, but arguments in Python, and what else config.json holds.
-_TAKEN = {'callbacks', 'control', 'data', 'data_set'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,27 +47,26 @@ class Command:
   verbose: bool = option(False, "show TensorFlow's own log")
 
 
+# What no option of a user's own network may be called: ours, and what else config.json holds, a
+# call in Python takes or argparse adds.
+_TAKEN = {'callbacks', 'control', 'data', 'data_set', 'help', 'list_recipes', 'network', 'version'}
+_TAKEN |= names(Command, *COMMON.values())
+
+
 def parse(description: str, words: Sequence[str] | None = None) -> dict[str, Any]:
   """Returns the given options by name; ends the process on --help, raises InputError on errors.
 
   `words` are of a call in Python, which gives names in full; by default those of the command line.
   """
   is_call, words = words is not None, sys.argv[1:] if words is None else words
-  gone.refuse(words)
-  first = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+  first = OneLineParser(add_help=False, allow_abbrev=not is_call)
   first.add_argument('--network')
-  own = None
-  with contextlib.suppress(argparse.ArgumentError):  # The parser of all flags says what is wrong.
-    network = first.parse_known_args(words)[0].network
-    if network not in families.BUILT_IN and families.is_known(network):
-      own = families.find(network)
-  try:
-    parser = full_parser(description, own, allow_abbrev=not is_call)
-    if own and (taken := names(own) & _TAKEN):
-      raise argparse.ArgumentError(None, f'{min(taken)} is no name of an option')
-  except argparse.ArgumentError as error:
-    raise InputError(f'--network {network} has an option whose name is taken: {error}') from None
-  given = vars(parser.parse_args(words))
+  network = first.parse_known_args(words)[0].network
+  is_own = network not in families.BUILT_IN and families.is_known(network)
+  own = families.find(network) if is_own else None
+  if own and (taken := names(own) & _TAKEN):
+    raise InputError(f'--network {network} has an option whose name is taken: {min(taken)}')
+  given = vars(full_parser(description, own, allow_abbrev=not is_call).parse_args(words))
   # An empty text adds none to a list.
   return {
     name: tuple(filter(None, value)) if isinstance(value, list) else value
@@ -125,44 +119,17 @@ def _add_flag(
   group: argparse._ActionsContainer, declared: Declaration, *, is_shown: bool = True
 ) -> None:
   flag, default = flag_of(declared.name), shown_default(declared)
-  settings: dict[str, Any] = {
-    'dest': declared.name,
-    'default': argparse.SUPPRESS,  # A flag that is not given stays unset: recipe or job dir set it.
-    'help': declared.help.replace('%', '%%') + (f' (default: {default})' if default else ''),
-  }
-  if not is_shown:
-    settings['help'] = argparse.SUPPRESS
+  help = declared.help.replace('%', '%%') + (f' (default: {default})' if default else '')
+  # A flag that is not given stays unset: recipe or job dir set it.
+  add = functools.partial(group.add_argument, dest=declared.name, default=argparse.SUPPRESS)
+  settings: dict[str, Any] = {'type': declared.parsed}
   if declared.kind is bool:
-    group.add_argument(flag, nargs='?', const=True, type=_bool, **settings)
-    settings['help'] = argparse.SUPPRESS
-    group.add_argument(flag.replace('--', '--no-', 1), action='store_false', **settings)
-    return
-  if declared.kind == tuple[str, ...]:
-    settings |= {'action': 'extend', 'nargs': '+'}
-  else:
-    settings |= {'type': _parser_of(declared.kind), 'choices': declared.choices or None}
-  group.add_argument(flag, metavar=declared.metavar, **settings)
-
-
-def _parser_of(kind: Any) -> Callable[[str], Any]:
-  if typing.get_origin(kind) is not tuple:
-    return kind
-  number = typing.get_args(kind)[0]
-
-  def parse(text: str) -> tuple[float, ...]:
-    try:
-      return tuple(number(part) for part in text.split(',')) if text not in ('', 'none') else ()
-    except ValueError:
-      raise argparse.ArgumentTypeError(f'{text!r} must be numbers separated by commas') from None
-
-  return parse
-
-
-def _bool(text: str) -> bool:
-  values = {'true': True, '1': True, 'yes': True, 'false': False, '0': False, 'no': False}
-  if text.lower() not in values:
-    raise argparse.ArgumentTypeError(f'{text!r} is not True or False')
-  return values[text.lower()]
+    settings |= {'nargs': '?', 'const': True}
+    add(flag.replace('--', '--no-', 1), action='store_false', help=argparse.SUPPRESS)
+  elif declared.kind == tuple[str, ...]:
+    settings = {'action': 'extend', 'nargs': '+'}
+  settings |= {'choices': declared.choices or None, 'metavar': declared.metavar}
+  add(flag, help=help if is_shown else argparse.SUPPRESS, **settings)
 
 
 def shown_default(declared: Declaration) -> str:

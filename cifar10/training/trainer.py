@@ -277,7 +277,7 @@ def tell_of_error(error: BaseException, run: Run, callbacks: Sequence[Callback])
   if isinstance(error, KeyboardInterrupt):  # The second Ctrl-C, for which nothing is saved.
     reason = 'SIGINT', 'SIGINT came twice'
   elif isinstance(error, Terminated):
-    reason = error.heard, f'{error.heard} came'
+    reason = str(error), f'{error} came'
   elif isinstance(error, TaskLostError):
     reason = 'task_lost', first_line
   if isinstance(error, (Terminated, TaskLostError)) and run.is_chief and run.stop_reason:

@@ -105,10 +105,13 @@ def test_a_containers_processor_time_counts(tree, monkeypatch, groups, cores):
     tree(group, files)
   monkeypatch.setattr(os, 'sched_getaffinity', lambda process: set(range(8)), raising=False)
   assert limits.cores() == cores
-  threads = 0 if cores == 8 else cores  # 0: what TensorFlow takes by itself, or TF_NUM_... says.
-  config = devices.session_config()
-  assert config.intra_op_parallelism_threads == config.inter_op_parallelism_threads == threads
-  given = devices.session_config(3, 2, 5, 6)
-  assert (given.intra_op_parallelism_threads, given.inter_op_parallelism_threads) == (5, 6)
-  assert (given.device_count, given.allow_soft_placement) == ({'CPU': 3, 'GPU': 2}, True)
-  assert given.gpu_options.allow_growth
+  kinds = ('TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS')
+  for name in kinds:
+    monkeypatch.setenv(name, '')
+    monkeypatch.delenv(name)
+  limits.set_threads()  # Of eight TensorFlow makes a thread for each by itself.
+  assert [os.environ.get(name) for name in kinds] == [None if cores == 8 else str(cores)] * 2
+  limits.set_threads(intra=5)
+  assert [os.environ.get(name) for name in kinds] == ['5', None if cores == 8 else str(cores)]
+  config = devices.session_config(3, 2)
+  assert (config.device_count, config.allow_soft_placement) == ({'CPU': 3, 'GPU': 2}, True)

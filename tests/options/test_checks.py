@@ -1,8 +1,6 @@
 """Options that do not fit each other are refused whoever makes them, from Python, too."""
 
 import json
-import os
-from unittest import mock
 
 import pytest
 
@@ -15,8 +13,7 @@ SERVED = {'chief': ['a:1'], 'worker': ['b:1', 'c:1'], 'ps': ['d:1']}
 def check(tasks=None, **given):
   """As the command with these flags and a new job dir; as the chief of these tasks."""
   told = {'cluster': tasks, 'task': {'type': 'chief', 'index': 0}} if tasks else {}
-  with mock.patch.dict(os.environ, TF_CONFIG=json.dumps(told)):
-    return plan.check({'job_dir': 'no job', 'data_dir': 'data', **given})
+  return plan.check({'job_dir': 'no job', 'data_dir': 'data', **given}, json.dumps(told))
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_a_signal_after_a_stop_does_not_lift_it(tmp_path):
   run.stop('stopped by control at step 3', 'control')
   variable_files.write_checkpoint(f'{tmp_path}/model.ckpt-3', {}, 3)
   run.step = 4  # Which nobody has saved.
-  trainer.tell_of_error(Terminated(), run, [])
+  trainer.tell_of_error(Terminated('SIGTERM'), run, [])
   assert stop_record.read(str(tmp_path)) == (run.stop_reason, 3)
 
 

@@ -3,10 +3,6 @@
 They are refused by name during the whole of 2.x; in an old job's config.json they are ignored.
 """
 
-from collections.abc import Iterable
-
-from cifar10.core.errors import InputError
-
 _EXAMPLE = 'put the folder examples/ in PYTHONPATH'
 
 # Flag -> the end of the sentence '--flag is gone since version 2: ...'.
@@ -48,11 +44,3 @@ NETWORKS = {
   'inception': 'is an example since version 2; give --network inception_v3:InceptionFamily, with '
   'the folder examples/ in PYTHONPATH'
 }
-
-
-def refuse(flags: Iterable[str]) -> None:
-  """Raises InputError for the first flag that is gone, naming what takes its place."""
-  for flag in flags:
-    name = flag.partition('=')[0]
-    if name in FLAGS:
-      raise InputError(f'{name} is gone since version 2: {FLAGS[name]}')
