@@ -51,6 +51,7 @@ while True:
   [
     ('input_pipeline', ['--pairs', '1', '--batch-size', '16', '--batches', '2'], 3),
     pytest.param('training', [*TURN, *RESNET8], 4, marks=long),
+    pytest.param('training', [*TURN, *RESNET8, '--beside', 'saving'], 2, marks=long),
     pytest.param('shapes', [*TURN, '--shapes', 'resnet-8:16,wrn-10-1:16'], 4, marks=long),
     pytest.param('inference', [*TINY, '--calls', '2', '--batch-size', '2'], RATES, marks=long),
     pytest.param('startup', ['--pairs', '1'], 0, marks=long),
