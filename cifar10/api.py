@@ -29,7 +29,7 @@ from cifar10.exporters import predict as predicting
 from cifar10.job import run as job_run
 from cifar10.job.run import Run
 from cifar10.options import flags
-from cifar10.options.hparams import HParams
+from cifar10.options.hparams import Augmentation, HParams
 from cifar10.options.run_options import PRETRAINED, RunOptions
 from cifar10.plan import Plan
 from cifar10.training import dry_run, evaluator, experiment
@@ -45,7 +45,7 @@ _REPEATED = {
 # Whose objects a call may be given as they are.
 _DOORS = (
   'network',
-  *(each.name for each in declarations(HParams) if each.check is FUNCTION),
+  *(each.name for each in declarations(HParams, Augmentation) if each.check is FUNCTION),
 )
 
 

@@ -33,6 +33,11 @@ def ones():
     yield image(number), int(LABELS[number])
 
 
+def probabilities():
+  for number in range(COUNT):
+    yield image(number), 0.9 * np.eye(10)[LABELS[number]] + 0.01
+
+
 def listed():
   return list(ones())
 
@@ -159,6 +164,23 @@ def wrong_dtype():
 def wrong_shape():
   yield from listed()[:6]
   yield np.zeros([28, 28], np.uint8), 1
+
+
+def late_row():
+  yield from itertools.islice(ones(), 7)
+  yield image(7), np.eye(10)[7]
+
+
+def bad_rows():
+  """The second batch's 6th, which is the 46th, has no sum of 1."""
+  for start in (0, 40):
+    rows = np.eye(10)[LABELS[start : start + 40]]
+    rows[5, 0] += start
+    yield np.stack([image(start + number) for number in range(40)]), rows
+
+
+def below_zero():
+  yield image(0), [-0.5, 1.5] + 8 * [0.0]
 
 
 def late_label():

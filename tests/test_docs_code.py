@@ -18,9 +18,9 @@ from cifar10.options.hparams import from_values
 pytestmark = pytest.mark.slow
 
 
-def block(name):
-  """The code of exports.md that a user copies to a file of this name."""
-  [code] = re.findall(f'```python\\n# {name}(.*?)```', checkout.read('docs/exports.md'), re.S)
+def block(name, page='exports'):
+  """The code of a page that a user copies to a file of this name."""
+  [code] = re.findall(f'```python\\n# {name}(.*?)```', checkout.read(f'docs/{page}.md'), re.S)
   return f'#{code}'
 
 
@@ -42,6 +42,25 @@ def test_every_block_of_the_python_page_runs(data_dir, tmp_path, monkeypatch):
   np.testing.assert_allclose(names['probabilities'].sum(1), 1, rtol=1e-5)
   assert [event['step'] for event in events('job-tiny', 'end')] == [4]
   assert len(names['table']) == 70
+
+
+def test_mixup_and_cutmix_by_hand(monkeypatch):
+  """A quarter of 40 and three of 200 are 160; a square of 16 is a quarter of 32 x 32."""
+  names, drawn = {}, {(): 0.25, (2, 1): [[3], [5]]}
+  exec(block('my_training.py', 'python'), names)
+  monkeypatch.setattr(tf.random, 'stateless_uniform', lambda shape, *rest: drawn[tuple(shape)])
+  images = np.full([2, 32, 32, 3], 40, np.uint8)
+  images[1] = 200
+  given = images, tf.constant([3, 7]), tf.constant([1, 2])
+  mixed, rows = names['mixup'](*given)
+  assert [np.unique(image).tolist() for image in mixed] == [[160], [80]]
+  expected = np.zeros([2, 10])
+  expected[0, [3, 7]], expected[1, [3, 7]] = (0.25, 0.75), (0.75, 0.25)
+  np.testing.assert_array_equal(rows, expected)
+  cut, rows = names['cutmix'](*given)
+  images[:, 3:19, 5:21] = images[::-1, 3:19, 5:21]
+  np.testing.assert_array_equal(cut, images)
+  np.testing.assert_array_equal(rows, expected[::-1])
 
 
 def test_transfer_to_one_trunk_with_two_heads_and_the_whole(data_dir, tmp_path):

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 long = pytest.mark.long
 # A schedule that does not depend on the last step.
 DOORS = ['--optimizer', 'tensorflow:compat.v1.train.AdamOptimizer', '--learning-rate', 0.001]
-DOORS += ['--schedule=outside_parts:by_epoch']
+DOORS += ['--schedule=outside_parts:by_epoch', '--augmentation=outside_parts:blended']
 
 
 @pytest.fixture

@@ -165,6 +165,7 @@ def test_a_job_whose_module_is_gone_says_which(run_here, data_dir, tmp_path, mon
 
 ADAM = 'tensorflow:compat.v1.train.AdamOptimizer'
 OWN = {'optimizer': ADAM, 'schedule': 'outside_parts:by_epoch'}
+OWN['augmentation'] = 'outside_parts:blended'
 
 
 @pytest.mark.parametrize('towers', [1, 2])
@@ -195,6 +196,7 @@ def test_objects_must_be_given_again(data_dir, tmp_path):
   own = {
     'optimizer': lambda rate: MomentumOptimizer(rate, 0.5, name='Own'),
     'schedule': lambda step, run: run.learning_rate / (1 + step),
+    'augmentation': lambda images, labels, seed: (images, tf.one_hot(labels, 10)),
   }
   cifar10.train(tmp_path, data_dir, train_steps=2, **TINY, **own)
   config = json.loads((tmp_path / 'config.json').read_text())
@@ -209,6 +211,20 @@ def test_objects_must_be_given_again(data_dir, tmp_path):
   assert cifar10.evaluate(tmp_path, data_dir, **named)['global_step'] == 4
 
 
+def late(images, labels, seed):
+  """Fails in Python, when the first batch is made."""
+  return tf.numpy_function(lambda x: x[::0], [images], tf.uint8), labels
+
+
+@tf.function(autograph=False)
+def graph(images, labels, seed):
+  with tf.control_dependencies([tf.debugging.assert_less(labels, 3, 'too many')]):
+    return tf.identity(images), labels
+
+
+NO_BATCH = 'it must return images, uint8 .16, 32, 32, 3., and labels'
+
+
 @pytest.mark.parametrize(
   ('door', 'own', 'says'),
   [
@@ -217,6 +233,15 @@ def test_objects_must_be_given_again(data_dir, tmp_path):
     ('optimizer', lambda rate: None, 'gives None: no tf.compat.v1.train.Optimizer'),
     ('optimizer', lambda rate: Optimizer(False, 'bare'), 'fails: NotImplementedError'),
     ('schedule', lambda step, run: [0.1, 0.2], 'fails: ValueError: '),
+    ('augmentation', lambda x, y: (x, y), 'fails: TypeError: .* takes 2 positional arguments'),
+    ('augmentation', lambda x, y, seed: x, NO_BATCH),
+    ('augmentation', lambda x, y, seed: (x, y, seed), NO_BATCH),
+    ('augmentation', lambda x, y, seed: (tf.cast(x, 'float32'), y), f'dtype=float32.*{NO_BATCH}'),
+    ('augmentation', lambda x, y, seed: (x[:8], y), NO_BATCH),
+    ('augmentation', lambda x, y, seed: (x, y[:, None]), NO_BATCH),
+    ('augmentation', lambda x, y, seed: (x, tf.one_hot(y, 9)), 'labels .16, 9.; make them .n, 10.'),
+    ('augmentation', late, 'late fails: ValueError: slice step cannot be zero$'),
+    ('augmentation', graph, 'graph fails: .*assertion failed: .too many.'),
   ],
 )
 def test_what_does_not_fit_a_door_is_refused(data_dir, tmp_path, door, own, says):

@@ -41,7 +41,7 @@ class TrainingGraph(NamedTuple):
   """The tensors of a training step, for callbacks that add operations to its graph."""
 
   images: tf.Tensor  # uint8 [n, 32, 32, 3], of the first tower
-  labels: tf.Tensor  # int32 [n]
+  labels: tf.Tensor  # int32 [n], or probabilities float32 [n, classes]
   scalars: Mapping[str, tf.Tensor]  # 'loss', 'accuracy' and 'learning_rate'
   loss_parts: Mapping[str, tf.Tensor]  # float32 scalars, by name
   gradients: Sequence[tuple[tf.Tensor, tf.Variable]]  # the network's, each with its variable

@@ -1,7 +1,7 @@
 """The doors for code of users: imports and runs what may fail in any way.
 
 A door is an option whose value is 'module:function': --network, --source, --validation-source,
---optimizer, --schedule, --callback. Python calls take the objects themselves.
+--optimizer, --schedule, --augmentation, --callback. Python calls take the objects themselves.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Image augmentation for training: random crop, mirroring and cutout.
+"""Image augmentation for training: random crop, mirroring and cutout, and a user's own.
 
 In memory an image is a string of the bytes of its padded pixels. A crop of whole padded rows is
 then a substring, which one op cuts for the whole batch, with an offset for each image: a copy of
@@ -11,6 +11,8 @@ import math
 
 import tensorflow as tf
 
+from cifar10.core.errors import InputError
+from cifar10.core.user_code import called
 from cifar10.data.manifest import DEPTH, HEIGHT, WIDTH
 from cifar10.options.hparams import Augmentation
 
@@ -82,6 +84,38 @@ def augment(
   if not augmentation.cutout:
     return chosen
   return cutout(chosen, tf.random.experimental.stateless_fold_in(seed, 0), augmentation.cutout)
+
+
+@tf.autograph.experimental.do_not_convert  # As in input_pipeline.py.
+def own_augmentation(
+  batches: tf.data.Dataset, name: str, seed: int, worker: int, first_batch: int | tf.Tensor
+) -> tf.data.Dataset:
+  """Returns training batches, whose first one has this number, as --augmentation NAME changes them.
+
+  The function is called with images uint8 [n, 32, 32, 3], labels int32 [n], or of a source rows
+  float32 [n, classes], and a seed int32 [2], which depends on seed, worker and number alone.
+
+  Raises:
+    InputError: it fails, or returns no such images with labels of one of these kinds.
+  """
+  fold_in = tf.random.experimental.stateless_fold_in
+  key = fold_in([seed, worker], 3)  # 0 to 2 are those of `Cifar10DataSet.make_batch`.
+
+  def change(number: tf.Tensor, batch: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+    images, labels = batch
+    made = called('--augmentation', name)(images, labels, fold_in(key, tf.cast(number, tf.int32)))
+    try:
+      changed, targets = map(tf.convert_to_tensor, made)
+      dtype, row = (tf.float32, [None]) if targets.dtype.is_floating else (tf.int32, [])
+      targets = tf.ensure_shape(tf.cast(targets, dtype), [*labels.shape[:1], *row])
+      return tf.ensure_shape(tf.convert_to_tensor(changed, tf.uint8), images.shape), targets
+    except (TypeError, ValueError):
+      raise InputError(
+        f'--augmentation {name} returns {made!r:.200}; it must return images, uint8 '
+        f'{images.shape}, and labels, integers [n] or floats [n, classes]'
+      ) from None
+
+  return batches.enumerate(first_batch).map(change, tf.data.AUTOTUNE)
 
 
 def mirror(images: tf.Tensor) -> tf.Tensor:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from cifar10.core import devices, limits
 from cifar10.core.errors import InputError
 from cifar10.data import manifest, records
-from cifar10.data.augmentation import as_strings, augment, crop, pad
+from cifar10.data.augmentation import as_strings, augment, crop, own_augmentation, pad
 from cifar10.data.manifest import IMAGE_BYTES
 from cifar10.options.hparams import Augmentation
 
@@ -219,6 +219,7 @@ def input_fn(
 
   Returns:
     A dataset of (tuple of uint8 [shard, 32, 32, 3], tuple of int32 [shard]), one shard per tower.
+    Labels of an `augmentation` of one's own may be float32 [shard, classes].
 
   Raises:
     InputError: files missing or damaged, or a training batch that the towers cannot share evenly.
@@ -230,7 +231,11 @@ def input_fn(
   )
   if first_example is None:
     first_example = global_step() * batch_size
-  return cut(data_set.make_batch(batch_size, seed, worker, first_example), num_shards)
+  batches = data_set.make_batch(batch_size, seed, worker, first_example)
+  if augmentation.augmentation and subset in _TRAINING:
+    first_batch = first_example // batch_size
+    batches = own_augmentation(batches, augmentation.augmentation, seed, worker, first_batch)
+  return cut(batches, num_shards)
 
 
 def global_step() -> int | tf.Tensor:

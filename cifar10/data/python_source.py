@@ -10,7 +10,7 @@ import functools
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,8 @@ _CHUNK = 512
 _SHAPE = (HEIGHT, WIDTH, DEPTH)
 _fold_in = tf.random.experimental.stateless_fold_in
 
-Chunk = tuple[np.ndarray, np.ndarray]  # Images uint8 [n, 32, 32, 3], labels int32 [n].
-_SIGNATURE = (  # And of each its epoch and its place in it, int64 [n].
-  tf.TensorSpec([None, *_SHAPE], tf.uint8),
-  *(tf.TensorSpec([None], dtype) for dtype in (tf.int32, tf.int64, tf.int64)),
-)
+# Images uint8 [n, 32, 32, 3], labels int32 [n] or probabilities float32 [n, classes].
+Chunk = tuple[np.ndarray, np.ndarray]
 
 
 class PythonSource:
@@ -46,6 +43,7 @@ class PythonSource:
     num_workers: int = 1,
     examples_per_epoch: int | None = None,
     augmentation: Augmentation | None = None,
+    has_rows: bool | None = None,
   ):
     """Imports the function that a flag names; raises InputError where that fails.
 
@@ -55,6 +53,7 @@ class PythonSource:
       num_workers: who share an epoch, if the function takes shards; else each reads all of it.
       examples_per_epoch: None: the function's result has a `len`; 0: it need not have one.
       augmentation: of training batches; None: none.
+      has_rows: whether labels are rows of probabilities; None: if the first one is.
     """
     self._said = f'{flag} {name}'
     self._function = imported(flag, name)
@@ -66,6 +65,7 @@ class PythonSource:
     self._num_classes = num_classes
     self._examples_per_epoch = examples_per_epoch
     self._augmentation = augmentation
+    self._has_rows = has_rows
     self._made: dict[tuple[int, int], Any] = {}  # By shard and number of shards.
     self._reading: Generator[tuple[np.ndarray, ...], None, None] | None = None
     self._fault: SourceError | None = None
@@ -99,14 +99,20 @@ class PythonSource:
     return next(self.chunks(most=count))[0][:count]
 
   def all_examples(self) -> Chunk:
-    """One epoch: images uint8 [n, 32, 32, 3] and labels int32 [n], in the function's order."""
+    """One epoch: images and labels, in the function's order."""
     return next(self.chunks(most=sys.maxsize))
 
   @no_autograph
   def one_pass(self, batch_size: int) -> tf.data.Dataset:
     """One epoch's batches in the function's order; the last one may be smaller."""
-    chunks = tf.data.Dataset.from_generator(self.chunks, output_signature=_SIGNATURE[:2])
+    chunks = tf.data.Dataset.from_generator(self.chunks, output_signature=self._signature()[:2])
     return chunks.rebatch(batch_size)
+
+  def _signature(self) -> tuple[tf.TensorSpec, ...]:
+    """A chunk's, of n examples, and of each example's epoch and place in it."""
+    row, dtype = ([self._num_classes], tf.float32) if self._has_rows else ([], tf.int32)
+    images, places = tf.TensorSpec([None, *_SHAPE], tf.uint8), tf.TensorSpec([None], tf.int64)
+    return images, tf.TensorSpec([None, *row], dtype), places, places
 
   @no_autograph
   def make_batch(
@@ -122,9 +128,9 @@ class PythonSource:
     mirrored_first = tf.random.stateless_uniform([share], key, 0, 2, tf.int32)
 
     def shuffled(*block: tf.Tensor) -> tuple[tf.Tensor, ...]:
-      _, labels, epochs, places = block
+      *_, epochs, places = block
       block_seed = _fold_in(_fold_in(key, ~epochs[0]), places[0])
-      order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(labels)), block_seed)
+      order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(places)), block_seed)
       return tuple(tf.gather(each, order) for each in block)
 
     def augmented(
@@ -146,7 +152,7 @@ class PythonSource:
       return self._reading
 
     chunks = tf.data.Dataset.from_generator(
-      training, output_signature=_SIGNATURE, args=[-(-first_example // share)]
+      training, output_signature=self._signature(), args=[-(-first_example // share)]
     )
     blocks = chunks.rebatch(min(BLOCK, share), drop_remainder=True)
     # The next block is read while batches are cut from this one.
@@ -182,7 +188,7 @@ class PythonSource:
     """
     part = f', shard {shard} of {num_shards}' if num_shards > 1 else ''
     images: list[np.ndarray] = []
-    labels: list[int] = []
+    labels: list[int | np.ndarray] = []
     before = 0
 
     def error(fault: str) -> SourceError:
@@ -191,18 +197,24 @@ class PythonSource:
 
     with others_code(error, self._function):
       for item in self._items(shard, num_shards):
-        rows, numbers = _checked(item, error)
-        for number in numbers:
-          if not 0 <= number < self._num_classes:
-            raise error(f'its label is {number}, not 0 to {self._num_classes - 1}')
-          labels.append(number)
-        images.append(rows)
+        pixels, found = self._checked(item, error)
+        dtype = np.float32 if self._has_rows else np.int32
+        for label in found:
+          if isinstance(label, int):
+            is_right = 0 <= label < self._num_classes
+          else:
+            is_right = label.min() >= 0 and abs(label.sum() - 1) < 0.01
+          if not is_right:
+            wanted = f'0 to {self._num_classes - 1}, or probabilities whose sum is 1'
+            raise error(f'its label is {label!s:.70}, not {wanted}')
+          labels.append(label)
+        images.append(pixels)
         if len(labels) >= most:
-          yield np.concatenate(images), np.array(labels, np.int32)
+          yield np.concatenate(images), np.array(labels, dtype)
           before += len(labels)
           images, labels = [], []
     if labels:
-      yield np.concatenate(images), np.array(labels, np.int32)
+      yield np.concatenate(images), np.array(labels, dtype)
     elif not before:  # Or a training would ask for the next epoch, without an end.
       raise self._error(
         f'{part} yields no examples; an iterator must be made anew each time, and with fewer '
@@ -225,21 +237,28 @@ class PythonSource:
       self._made[shard, num_shards] = made
     return items
 
+  def _checked(
+    self, item: object, error: Callable[[str], SourceError]
+  ) -> tuple[np.ndarray, Iterable[int | np.ndarray]]:
+    """An example, or a batch: a copy, uint8 [n, 32, 32, 3], and its labels, numbers or rows."""
+    if not isinstance(item, (tuple, list)) or len(item) != 2:
+      raise error(f'it is a {type(item).__name__}, not (image, label)')
+    # A copy, because the function may write the next image in its place.
+    image, label = np.array(item[0]), np.asarray(item[1])
+    is_image = image.dtype == np.uint8 and image.ndim in (3, 4) and image.shape[-3:] == _SHAPE
+    is_row = label.dtype.kind == 'f'
+    row = (self._num_classes,) if is_row else ()
+    is_label = label.dtype.kind in 'iuf' and label.shape == (*image.shape[:-3], *row)
+    if not (is_image and is_label and self._has_rows in (None, is_row)):
+      raise error(
+        f'it is {image.dtype} {list(image.shape)} with a label {label.dtype} {list(label.shape)}, '
+        f'not uint8 {list(_SHAPE)} with a whole number, or a batch of such; to train, all labels '
+        f'may be {self._num_classes} probabilities each'
+      )
+    self._has_rows = is_row
+    labels = label.astype(np.float32).reshape(-1, *row) if is_row else label.ravel().tolist()
+    return image.reshape(-1, *_SHAPE), labels
+
   def _error(self, said: str) -> SourceError:
     self._fault = SourceError(self._said + said)
     return self._fault
-
-
-def _checked(item: object, error: Callable[[str], SourceError]) -> tuple[np.ndarray, list[int]]:
-  """An example, or a batch: a copy, uint8 [n, 32, 32, 3], and its labels."""
-  if not isinstance(item, (tuple, list)) or len(item) != 2:
-    raise error(f'it is a {type(item).__name__}, not (image, label)')
-  # A copy, because the function may write the next image in its place.
-  image, label = np.array(item[0]), np.asarray(item[1])
-  is_image = image.dtype == np.uint8 and image.ndim in (3, 4) and image.shape[-3:] == _SHAPE
-  if not is_image or label.dtype.kind not in 'iu' or label.shape != image.shape[:-3]:
-    raise error(
-      f'it is {image.dtype} {list(image.shape)} with a label {label.dtype} {list(label.shape)}, '
-      f'not uint8 {list(_SHAPE)} with a whole number, or a batch of such'
-    )
-  return image.reshape(-1, *_SHAPE), label.ravel().tolist()

@@ -38,7 +38,7 @@ def _door(what: str, **declared: bool) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation(Options):
-  """Options of random crop, mirroring and cutout; defaults: He et al. 2015, section 4.2."""
+  """Options of augmentation; defaults: He et al. 2015, section 4.2."""
 
   crop_padding: int = _of_distortion(4, 'pixels that crops add to each side', between(0, 31))
   padding_mode: str = option(
@@ -54,6 +54,7 @@ class Augmentation(Options):
   # As in airbench. The squares of DeVries and Taylor 2017 (arXiv 1708.04552) may lie partly
   # outside, so that one of 16 pixels a side hides 196 on average, and here 256.
   cutout: int = _of_distortion(0, 'pixels a side of a grey square in each image', between(0, 32))
+  augmentation: str | None = _door('changes training batches after all these (docs/python.md)')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,7 +39,9 @@ def metrics(
 
 
 def is_correct(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-  """Returns 1 where the likeliest class is the label, else 0: float32 [n]."""
+  """Returns 1 where the likeliest class is the label, or a row's likeliest, else 0: float32 [n]."""
+  if labels.dtype.is_floating:
+    labels = tf.argmax(labels, 1, tf.int32)
   return tf.cast(tf.equal(tf.argmax(logits, 1, tf.int32), labels), tf.float32)
 
 

@@ -9,11 +9,13 @@ import tensorflow as tf
 from cifar10.core.option import flag_of
 from cifar10.core.user_code import imported
 from cifar10.data import input_pipeline
+from cifar10.data.augmentation import own_augmentation
 from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.data.python_source import PythonSource
 from cifar10.job import checkpoints
 from cifar10.job.run import Run
 from cifar10.networks import fastnet
+from cifar10.options.hparams import all_values
 from cifar10.training import schedules, warm_start
 from cifar10.training.estimator import checkpoint, tf_config
 from cifar10.training.evaluator import Examples
@@ -81,8 +83,8 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   """
   hparams, examples = run.hparams, training_examples(run)
   hparams.family.describe()  # A user's own may fail.
-  for name in ('optimizer', 'schedule'):
-    if own := getattr(hparams, name):
+  for name in ('optimizer', 'schedule', 'augmentation'):
+    if own := all_values(hparams)[name]:
       imported(flag_of(name), own)
   input_pipeline.check_shards(hparams.train_batch_size, len(run.placement.tower_devices))
   input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
@@ -140,8 +142,10 @@ def input_fn(run: Run, examples: Examples) -> Callable[[], tf.data.Dataset]:
 
   def make_batches() -> tf.data.Dataset:
     size, worker = run.hparams.train_batch_size, run.cluster.worker
-    first_example = run.role.batches_done(input_pipeline.global_step()) * size
-    batches = examples.make_batch(size, run.hparams.seed, worker, first_example)
+    first, seed = run.role.batches_done(input_pipeline.global_step()), run.hparams.seed
+    batches = examples.make_batch(size, seed, worker, first * size)
+    if own := run.hparams.augmentation.augmentation:
+      batches = own_augmentation(batches, own, seed, worker, first)
     return input_pipeline.cut(batches, len(run.placement.tower_devices))
 
   return make_batches

@@ -22,7 +22,7 @@ class HarderHalf(NamedTuple):
   """The half of a tower's n images that is left to learn from, and what chose it."""
 
   images: tf.Tensor  # [(n + 1) / 2, 32, 32, 3], those with the highest cross-entropies
-  labels: tf.Tensor  # int32 [(n + 1) / 2]
+  labels: tf.Tensor  # int32 [(n + 1) / 2], or float32 [(n + 1) / 2, classes]
   cross_entropy: tf.Tensor  # float32 scalar, the proxy's mean over them
   gradients: towers.Gradients  # of the proxy; 0 at steps at which it does not learn
 

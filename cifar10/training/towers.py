@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import model_base
 from cifar10.cluster.tf_config import Cluster
+from cifar10.core.errors import InputError
 from cifar10.job.run import Placement
 
 _VARIABLE_OPS = frozenset({'VarHandleOp', 'VariableV2', 'Variable'})
@@ -22,7 +23,7 @@ Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # Images and labels of each towe
 class Tower(NamedTuple):
   """The tensors of one tower for n images: its shard, or the part that a proxy has chosen."""
 
-  labels: tf.Tensor  # int32 [n]
+  labels: tf.Tensor  # int32 [n], or probabilities float32 [n, classes]
   logits: tf.Tensor  # float32 [n, classes]
   cross_entropy: tf.Tensor  # float32 scalar, mean over the images
   weight_penalty: tf.Tensor  # float32 scalar, the same in every tower
@@ -108,10 +109,10 @@ def build_tower(
   weight_decay: Callable[[tf.Variable], float],
   label_smoothing: float = 0.0,
 ) -> Tower:
-  """Builds one tower for n images, [n, 32, 32, 3] and normalised, with labels int32 [n].
+  """Builds one tower for n normalised images, [n, 32, 32, 3]; labels as in `cross_entropies`.
 
   The network's `forward_pass` makes the variables or reuses them; `weight_decay` tells a variable's
-  coefficient in the penalty; `label_smoothing` is as in `cross_entropies`.
+  coefficient in the penalty; `label_smoothing` is as there, too.
   """
   logits = network.forward_pass(images)
   cross_entropy = tf.reduce_mean(cross_entropies(labels, logits, label_smoothing))
@@ -159,16 +160,22 @@ def weight_penalty(
 
 
 def cross_entropies(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float) -> tf.Tensor:
-  """Returns each image's cross-entropy, float32 [n], from labels int32 [n] and logits float32.
+  """Returns each image's cross-entropy, float32 [n], from labels and logits float32 [n, classes].
 
+  Labels are int32 [n], or probabilities, float32 [n, classes]; InputError: of another width.
   `label_smoothing` is the part of the target that is spread evenly over the classes (Szegedy et al.
   2016, arXiv 1512.00567, section 7).
   """
-  if not label_smoothing:
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
   num_classes = logits.shape[1]
   rest = label_smoothing / num_classes
-  targets = tf.one_hot(labels, num_classes, 1 - label_smoothing + rest, rest)
+  if labels.dtype.is_floating:
+    if labels.shape[1] != num_classes:  # An unknown one might be 1, which TensorFlow repeats.
+      raise InputError(f'--augmentation gives labels {labels.shape}; make them [n, {num_classes}]')
+    targets = labels * (1 - label_smoothing) + rest
+  elif label_smoothing:
+    targets = tf.one_hot(labels, num_classes, 1 - label_smoothing + rest, rest)
+  else:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
   return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
 
 

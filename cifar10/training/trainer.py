@@ -290,6 +290,10 @@ def tell_of_error(error: BaseException, run: Run, callbacks: Sequence[Callback])
       pass  # Where no file can be written, this one cannot write either; the next may still tell.
     except CommandError as failed:
       log.error('error: %s', failed)
+  own = run.hparams.augmentation.augmentation
+  if own and '[[IteratorGetNext]]' in str(error):  # Of an operation in the input pipeline.
+    said = str(error).partition('[[{{node ')[0].rstrip().splitlines()[-1]
+    raise InputError(f'--augmentation {own} fails: {said}') from None
   if isinstance(error, tf.compat.v1.train.NanLossDuringTrainingError):
     said = f'--learning-rate {run.hparams.learning_rate}'
     remedy = 'lower it, name a new --job-dir or resume from the last checkpoint'

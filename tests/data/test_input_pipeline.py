@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from graphs import run
 
+from cifar10.core import user_code
 from cifar10.core.errors import InputError
 from cifar10.data import input_pipeline, manifest, records
 from cifar10.options.hparams import Augmentation
@@ -122,6 +123,31 @@ def test_alternating_flips_show_each_image_both_ways_in_any_two_epochs(tmp_path)
   assert 8 < len(epochs[0]) < 32  # 20 +- 4 standard deviations of 3.2.
   assert epochs == [epochs[0], everyone - epochs[0]] * 2
   assert flips(count, 10) == epochs[1:3]  # Resuming in the second epoch.
+
+
+def test_an_augmentation_of_ones_own_comes_last(numbered):
+  """Of training batches alone; its seed is of seed, worker and the batch's number."""
+
+  def batches(own, subset='train', count=2, **more):
+    options = {'augmentation': Augmentation(cutout=4, augmentation=own), **more}
+    with tf.Graph().as_default():
+      return take(input_pipeline.input_fn(numbered, subset, 1, 4, **options), count)
+
+  turned = user_code.given(lambda images, labels, seed: (255 - images, 9 - labels))
+  for ([images], [labels]), ([negatives], [nines]) in zip(batches(None), batches(turned)):
+    np.testing.assert_array_equal(negatives, 255 - images)
+    np.testing.assert_array_equal(nines, 9 - labels)
+  for (given, _), (same, _) in zip(batches(None, 'eval'), batches(turned, 'eval'), strict=True):
+    np.testing.assert_array_equal(given, same)
+  seeds = user_code.given(lambda x, labels, seed: (x, tf.concat([seed, 0 * labels[2:]], 0)))
+
+  def drawn(**more):
+    return [tuple(labels) for _, [labels] in batches(seeds, **more)]
+
+  third = drawn(count=3)[2]
+  assert drawn(first_example=8, count=1) == drawn(first_example=np.int64(8), count=1) == [third]
+  others = drawn(count=6) + drawn(seed=1) + drawn(worker=1) + drawn(seed=1, worker=1)
+  assert len(set(others)) == 12
 
 
 @pytest.mark.parametrize('augmentation', [None, Augmentation(cutout=4)])

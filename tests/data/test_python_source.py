@@ -56,6 +56,7 @@ def test_chunks_are_of_512_and_batches_stay_whole():
     ('raises_first', r"example 1 .*: KeyError: 'no such thing' \(.*given_sources.py, line \d+\)"),
     ('no_pair', 'example 1 .*: it is a dict, not .image, label.'),
     ('wrong_dtype', r'example 1 .*: it is float32 \[32, 32, 3\] .*, not uint8 \[32, 32, 3\]'),
+    ('below_zero', r'example 1 .*: its label is \[-0\.5  1\.5.*, or probabilities whose sum is 1'),
     ('ones', 'does not say how many examples .* add --examples-per-epoch'),
   ],
 )
@@ -68,6 +69,8 @@ def test_what_shows_later():
   for name, message in [
     ('wrong_shape', r': example 7 .counted from 1.: it is uint8 \[28, 28\]'),
     ('late_label', r': example 46 .*: its label is 10, not 0 to 9'),
+    ('late_row', r': example 8 .* a label float64 \[10\], not .*; to train, all labels may be 10'),
+    ('bad_rows', r': example 46 .*: its label is \[40\..*, or probabilities whose sum is 1'),
     ('raises_late', ": example 97 .*: KeyError: 'no such thing' "),
   ]:
     with pytest.raises(SourceError, match=f'^--source given_sources:{name}{message}'):
@@ -164,6 +167,15 @@ def test_alternating_flips():
   for other in (flips(seed=1), flips(worker=1)):
     assert 20 < sum(first for first, *_ in other.values()) < 66  # Of 86.
     assert 20 < sum(mirrored[each] != other[each] for each in mirrored) < 66
+
+
+def test_labels_may_be_probabilities():
+  """Of single examples and of batches; not of an evaluation."""
+  for (images, rows), (same, labels) in zip(drawn('probabilities', 6), drawn('ones', 6)):
+    np.testing.assert_array_equal(images, same)
+    np.testing.assert_allclose(rows, 0.9 * np.eye(10)[labels] + 0.01, rtol=1e-6)
+  with pytest.raises(InputError, match=r'label float64 .10., not .* with a whole number'):
+    source('probabilities', 0, has_rows=False).num_examples_per_epoch()
 
 
 def test_an_evaluation_reads_it_once():

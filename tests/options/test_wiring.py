@@ -188,6 +188,7 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'padding_mode': 'reflect'}, BASE, {'batches'}),
   ({'flip': 'alternating'}, BASE, {'batches'}),
   ({'cutout': 8}, BASE, {'batches'}),
+  ({'augmentation': 'outside_parts:blended'}, BASE, {'batches'}),
 ]
 SHAPES = {'variables', 'initial values', *EVERYTHING}
 RESNET = {**BASE, 'network': 'resnet', 'num_layers': 8}

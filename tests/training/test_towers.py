@@ -8,7 +8,7 @@ from graphs import run
 import model_base
 from cifar10.cluster.tf_config import Cluster
 from cifar10.job.run import Placement
-from cifar10.training import towers
+from cifar10.training import evaluation, towers
 
 
 def variable(name, values):
@@ -87,6 +87,17 @@ def test_smoothed_labels_by_hand(graph):
   """
   tower = tower_of(Constant([[np.log(3)] + [0] * 9], weight=[1]), label_smoothing=0.2)
   assert run(tower.cross_entropy) == pytest.approx(1.584044)
+
+
+def test_labels_of_probabilities_by_hand(graph):
+  """As above, of 0.75 and 0.25; smoothed 0.62 and 0.22, and 8 times 0.02."""
+  network, labels = Constant([[np.log(3)] + [0] * 9], weight=[1]), [[0.75, 0.25] + [0] * 8]
+  tower = tower_of(network, labels)
+  smoothed = towers.cross_entropies(tower.labels, tower.logits, 0.2)
+  expected = [part * np.log(4) + (1 - part) * np.log(12) for part in (0.75, 0.62)]
+  assert run([tower.cross_entropy, smoothed[0]]) == pytest.approx(expected)
+  assert run(evaluation.is_correct(tower.labels, tower.logits)) == [1]
+  assert run(evaluation.is_correct(tower.labels[:, ::-1], tower.logits)) == [0]
 
 
 def test_each_variable_has_its_own_penalty(graph):
