@@ -43,7 +43,6 @@ class PythonSource:
     num_workers: int = 1,
     examples_per_epoch: int | None = None,
     augmentation: Augmentation | None = None,
-    has_rows: bool | None = None,
   ):
     """Imports the function that a flag names; raises InputError where that fails.
 
@@ -53,7 +52,6 @@ class PythonSource:
       num_workers: who share an epoch, if the function takes shards; else each reads all of it.
       examples_per_epoch: None: the function's result has a `len`; 0: it need not have one.
       augmentation: of training batches; None: none.
-      has_rows: whether labels are rows of probabilities; None: if the first one is.
     """
     self._said = f'{flag} {name}'
     self._function = imported(flag, name)
@@ -65,17 +63,15 @@ class PythonSource:
     self._num_classes = num_classes
     self._examples_per_epoch = examples_per_epoch
     self._augmentation = augmentation
-    self._has_rows = has_rows
+    # Whether labels are rows of probabilities: as the first one is, and never in an evaluation.
+    self._has_rows = None if flag == '--source' else False
+    self.num_examples_per_epoch = functools.cache(self._counted)
     self._made: dict[tuple[int, int], Any] = {}  # By shard and number of shards.
     self._reading: Generator[tuple[np.ndarray, ...], None, None] | None = None
     self._fault: SourceError | None = None
 
-  def num_examples_per_epoch(self) -> int:
-    """How many examples an epoch has; 0 if that need not be known. Checks the first one."""
-    return self._counted
-
-  @functools.cached_property
   def _counted(self) -> int:
+    """How many examples an epoch has; 0 if that need not be known. Checks the first one."""
     try:
       _, labels = next(self.chunks(most=1))
     except SourceError as error:

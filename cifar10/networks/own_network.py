@@ -5,7 +5,6 @@ How to write one: docs/python.md, "A network of your own".
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,47 +24,36 @@ def build(
   """Returns a user's own network, whose `forward_pass` is checked.
 
   Raises:
-    InputError: the user's code fails; here, or in `forward_pass`.
+    InputError: the user's code fails, returns no logits, or makes what nothing would train or
+      minimise; here, or in `forward_pass`, whose logits are float32.
   """
   naming = own_code(family)
   network: Any = naming(family.NETWORK or _FunctionLayers)(family, settings, data)
-  forward_pass = naming(network.forward_pass)
-  named = f'--network {family.PLACE}'
-  network.forward_pass = functools.partial(_checked, named, network, data.num_classes, forward_pass)
-  return network
+  forward_pass, named = naming(network.forward_pass), f'--network {family.PLACE}'
 
-
-def _checked(
-  named: str,
-  network: model_base.Layers,
-  num_classes: int,
-  forward_pass: Callable[[tf.Tensor], tf.Tensor],
-  images: tf.Tensor,
-) -> tf.Tensor:
-  """Returns the logits of a user's `forward_pass`, float32.
-
-  Raises:
-    InputError: it returns something else, or makes what nothing would train or minimise.
-  """
-  before = _trained_and_minimised()
-  logits = forward_pass(images)
-  wanted = tf.TensorShape([images.shape[0], num_classes])
-  is_right = isinstance(logits, tf.Tensor) and logits.dtype.is_floating
-  if not (is_right and logits.shape.rank == 2 and logits.shape.is_compatible_with(wanted)):
-    raise InputError(
-      f'{named} returns {getattr(logits, "shape", type(logits).__name__)}; it must return logits, '
-      f'a float tensor of the shape [images, {num_classes}]'
-    )
-  if network._is_training:  # Older jobs may have what is refused.
-    if others := sorted(_trained_and_minimised() - before - set(network.roles)):
+  def checked(images: tf.Tensor) -> tf.Tensor:
+    before = _trained_and_minimised()
+    logits = forward_pass(images)
+    wanted = tf.TensorShape([images.shape[0], data.num_classes])
+    is_right = isinstance(logits, tf.Tensor) and logits.dtype.is_floating
+    if not (is_right and logits.shape.rank == 2 and logits.shape.is_compatible_with(wanted)):
       raise InputError(
-        f'{named} makes {others[0]}, which nothing would train or minimise; make variables by '
-        "tf.compat.v1.get_variable or a layer's _variable, not by Keras, and for a regularizer "
-        'give --weight-decay'
+        f'{named} returns {getattr(logits, "shape", type(logits).__name__)}; it must return '
+        f'logits, a float tensor of the shape [images, {data.num_classes}]'
       )
-    if not network.values:
-      raise InputError(f'{named} has no variable to train: none by tf.compat.v1.get_variable')
-  return tf.cast(logits, tf.float32)
+    if network._is_training:  # Older jobs may have what is refused.
+      if others := sorted(_trained_and_minimised() - before - set(network.roles)):
+        raise InputError(
+          f'{named} makes {others[0]}, which nothing would train or minimise; make variables by '
+          "tf.compat.v1.get_variable or a layer's _variable, not by Keras, and for a regularizer "
+          'give --weight-decay'
+        )
+      if not network.values:
+        raise InputError(f'{named} has no variable to train: none by tf.compat.v1.get_variable')
+    return tf.cast(logits, tf.float32)
+
+  network.forward_pass = checked
+  return network
 
 
 def _trained_and_minimised() -> set[str]:

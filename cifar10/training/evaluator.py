@@ -41,9 +41,7 @@ def held_out(run: Run, subset: str) -> Examples:
   source = run.hparams.validation_source
   found: Examples = Cifar10DataSet(run.data_dir, subset)
   if subset == 'validation' and source:
-    found = PythonSource(
-      '--validation-source', source, run.data.num_classes, examples_per_epoch=0, has_rows=False
-    )
+    found = PythonSource('--validation-source', source, run.data.num_classes, examples_per_epoch=0)
   count = found.num_examples_per_epoch()
   input_pipeline.check_memory(min(count, run.hparams.eval_batch_size), '--eval-batch-size')
   return found

@@ -58,10 +58,3 @@ def test_cutout_greys_one_whole_square():
   # 21 places each way: 200 draws find both ends, and hardly ever the same corner.
   assert {y for y, _ in corners} >= {0, 20}
   assert len(corners) > 130
-
-
-def test_cutout_is_a_part_of_distortion():
-  augmentation = Augmentation(cutout=4)
-  images = np.full([6, 32, 32, 3], 7, np.uint8)
-  augmented = run(augment(padded_strings(images, augmentation), tf.constant([1, 2]), augmentation))
-  assert [(image == 128).sum() for image in augmented] == [4 * 4 * 3] * 6

@@ -175,7 +175,7 @@ def test_labels_may_be_probabilities():
     np.testing.assert_array_equal(images, same)
     np.testing.assert_allclose(rows, 0.9 * np.eye(10)[labels] + 0.01, rtol=1e-6)
   with pytest.raises(InputError, match=r'label float64 .10., not .* with a whole number'):
-    source('probabilities', 0, has_rows=False).num_examples_per_epoch()
+    PythonSource('--validation-source', 'given_sources:probabilities', 10).num_examples_per_epoch()
 
 
 def test_an_evaluation_reads_it_once():
