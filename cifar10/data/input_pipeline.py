@@ -232,9 +232,8 @@ def input_fn(
   if first_example is None:
     first_example = global_step() * batch_size
   batches = data_set.make_batch(batch_size, seed, worker, first_example)
-  if augmentation.augmentation and subset in _TRAINING:
-    first_batch = first_example // batch_size
-    batches = own_augmentation(batches, augmentation.augmentation, seed, worker, first_batch)
+  if (own := augmentation.augmentation) and subset in _TRAINING:
+    batches = own_augmentation(batches, own, seed, worker, first_example // batch_size)
   return cut(batches, num_shards)
 
 

@@ -292,8 +292,8 @@ def tell_of_error(error: BaseException, run: Run, callbacks: Sequence[Callback])
       log.error('error: %s', failed)
   own = run.hparams.augmentation.augmentation
   if own and '[[IteratorGetNext]]' in str(error):  # Of an operation in the input pipeline.
-    said = str(error).partition('[[{{node ')[0].rstrip().splitlines()[-1]
-    raise InputError(f'--augmentation {own} fails: {said}') from None
+    said = str(error).partition('\n\n')[2].partition('\n\t [[')[0].partition('\nTraceback')[0]
+    raise InputError(f'--augmentation {own} fails: {" ".join(said.split())}') from None
   if isinstance(error, tf.compat.v1.train.NanLossDuringTrainingError):
     said = f'--learning-rate {run.hparams.learning_rate}'
     remedy = 'lower it, name a new --job-dir or resume from the last checkpoint'
