@@ -68,7 +68,7 @@ def check(given: Mapping[str, Any], tasks: str | None = None) -> Plan:
   if command.recipe:
     learning = recipe_values(command.recipe, learning)
   options, config = _job(options, training=training)
-  if config:
+  if config or not training:
     hparams = job_config.adopt_config(learning, config, options.job_dir, training=training)
   else:  # A recipe trains as it was measured. A warm start brings no initial value to forget.
     warms_up = not (command.recipe or options.warm_start_from)
@@ -122,8 +122,6 @@ def _job(options: RunOptions, *, training: bool) -> tuple[RunOptions, dict[str, 
     return pretrained.as_job(options)
   read = job_config.read_begun if training else job_config.read_config
   config = read(options.job_dir) or {}
-  if not (config or training):
-    raise InputError(f'--job-dir {options.job_dir} holds no trained network; train one first')
   for name, unchanged in gone.LEARNING.items():
     if config.get(name, unchanged) != unchanged:
       log.warning('%s %s of this job is gone since version 2: ignored', name, config[name])

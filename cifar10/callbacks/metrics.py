@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,10 +72,7 @@ class Metrics(Callback):
       self._saved_at = step  # TensorFlow saves the restored checkpoint again.
     if not self._started and step:  # What lost steps took counts; at step 0 all begins anew.
       run.seconds_before = max((event.get('seconds') or 0 for event in events), default=0)
-    described = _described(run)
-    for before in [event for event in events if event['event'] == 'start'][-1:]:
-      _log_changes(before, described, run)
-    self._write('start', step, steps_lost=steps_lost, resumed=resumed, **described)
+    self._write('start', step, steps_lost=steps_lost, resumed=resumed, **_described(run))
     self._started, self._sampled_at = True, step
     collected = session.graph.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
     self._summaries = [each for each in collected if not _NOT_SHOWN.match(each.op.name)]
@@ -134,16 +131,18 @@ class Metrics(Callback):
     metrics_log.append(self._run.job_dir, name, step, self._run.cluster.name, **rest)
 
 
-def _log_changes(before: metrics_log.Event, described: dict[str, Any], run: Run) -> None:
-  """Logs what is unlike at the last start of the job, of what config.json does not keep."""
-  own = values(run.options).keys() - {'job_dir'}  # Which may be moved.
-  was = {**before.get('options', {}), 'tasks': before.get('cluster')}
-  now = {**described['options'], 'tasks': described['cluster']}
-  now = json.loads(files.json_text(now))  # With lists in place of tuples.
-  changed = [name for name in now if name in {*own, 'tasks'} & was.keys()]
-  said = [f'{name} {was[name]} -> {now[name]}' for name in changed if was[name] != now[name]]
-  if said:
-    log.info('unlike before in this job: %s', one_line(', '.join(said)))
+def log_changes(run: Run, config: Mapping[str, Any]) -> None:
+  """Logs what is unlike before in a job: in its `config`, and what else its last start had."""
+  described = json.loads(files.json_text(_described(run)))  # With lists in place of tuples.
+  now = {**described['options'], 'data_set': described['data_set'], 'tasks': described['cluster']}
+  del now['job_dir']  # Which may be moved.
+  starts = [event for event in metrics_log.read(run.job_dir) if event['event'] == 'start']
+  start = starts[-1] if starts else {'cluster': now['tasks']}
+  was = {**start.get('options', {}), 'tasks': start.get('cluster'), **config}
+  changed = [name for name in now if was.get(name, now[name]) != now[name]]
+  if changed:
+    said = ', '.join(f'{name} {was[name]} -> {now[name]}' for name in changed)
+    log.info('unlike before in this job: %s', one_line(said))
 
 
 def _described(run: Run) -> dict[str, Any]:

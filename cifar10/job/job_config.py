@@ -8,7 +8,6 @@ from typing import Any
 
 from cifar10.core import files, gone, lock
 from cifar10.core.errors import InputError
-from cifar10.core.logs import log, one_line
 from cifar10.core.option import declarations, flag_of, names, picked
 from cifar10.core.user_code import require_given
 from cifar10.data.manifest import DatasetInfo, describe
@@ -72,8 +71,11 @@ def adopt_config(
   or not the process sees the job dir. Raises InputError that names all that differ of those.
 
   `given` are the options that the command line or its recipe sets; `config` is what `read_config`
-  read in the job dir `path`. A run without `training` evaluates, predicts or exports.
+  read in the job dir `path`; InputError without one. A run without `training` evaluates, predicts
+  or exports.
   """
+  if not config:
+    raise InputError(f'--job-dir {path} holds no job; name another, or train one first')
   job = _trained_with(_renamed(config, given.get('network'), path), path)
   here = {**all_values(from_values({'network': job['network']})), **given}
   declared = declarations(HParams, Augmentation, families.find(job['network']))
@@ -158,10 +160,7 @@ def described_data(job_dir: str, data_dir: str | None) -> DatasetInfo:
 def before_and_now(
   job_dir: str, hparams: HParams, data_dir: str, data_set: DatasetInfo, data: dict[str, str] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-  """Returns the old configuration and this run's, logs what differs.
-
-  Raises InputError for other data.
-  """
+  """Returns the old configuration and this run's; raises InputError for other data."""
   before = read_begun(job_dir) or {}
   if data and before.get('data') not in (None, data):
     raise InputError(
@@ -174,12 +173,7 @@ def before_and_now(
     'data': data or before.get('data'),
     **({CONTROL: before[CONTROL]} if CONTROL in before else {}),
   }
-  now = json.loads(json.dumps(now))  # With lists instead of tuples, like `before`.
-  changed = {key: value for key, value in before.items() if value != now.get(key, value)}
-  if changed:
-    said = ', '.join(f'{key} {changed[key]} -> {now[key]}' for key in changed)
-    log.info('unlike before in this job: %s', one_line(said))
-  return before, now
+  return before, json.loads(json.dumps(now))  # With lists instead of tuples, like `before`.
 
 
 def training_lock(job_dir: str) -> contextlib.AbstractContextManager[None]:

@@ -53,9 +53,7 @@ def dump(command: argparse.Namespace) -> dict[str, Any]:
 def average(command: argparse.Namespace) -> dict[str, Any]:
   """Writes the mean of several checkpoints, batch norm's averages recomputed."""
   variable_files.check_new(command.out)
-  config = job_config.read_config(command.job_dir)
-  if config is None:
-    raise InputError(f'--job-dir {command.job_dir} holds no job; name the job of the checkpoints')
+  config = job_config.read_config(command.job_dir) or {}
   hparams = job_config.adopt_config({}, config, command.job_dir, training=False)
   if hparams.source:
     raise InputError(

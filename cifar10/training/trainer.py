@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from cifar10.callbacks import registry
 from cifar10.callbacks.base import Callback, Meter
+from cifar10.callbacks.metrics import log_changes
 from cifar10.callbacks.validation import EarlyStopping
 from cifar10.cluster.control import ControlState
 from cifar10.cluster.parameter_server import announce_done, chief_is_done, step_there
@@ -222,6 +223,7 @@ def claim(run: Run, *, writes: bool = True) -> None:
   role.control.state = ControlState(ends=bool(run.stop_reason), **rates)
   digests = manifest.digests(run.data_dir)
   before, now = job_config.before_and_now(job_dir, hparams, run.data_dir, run.data, digests)
+  log_changes(run, before)
   if not writes:
     return
   if now != before:

@@ -32,8 +32,8 @@ def job(run_main, data_dir, tmp_path_factory):
     where = ['--data-dir', data_dir, '--job-dir', folder]
     ran = run_main(*where, *SMALL, *every, '--train-steps', steps)
     succeeded(ran)
-    tasks = "tasks {'chief': 1, 'worker': 2, 'ps': 1} -> {}"
-    assert (f'unlike before in this job: {tasks}' in ran.stderr) == (steps == 120)
+    changed = "train_steps 110 -> 120, tasks {'chief': 1, 'worker': 2, 'ps': 1} -> {}"
+    assert (f'unlike before in this job: {changed}\n' in ran.stderr) == (steps == 120)
     if steps == 110:
       log = folder / 'metrics.jsonl'  # As if it had been a cluster's.
       of_cluster = '"cluster":{"chief":1,"worker":2,"ps":1}'
