@@ -32,8 +32,8 @@ from cifar10.options import flags
 from cifar10.options.hparams import Augmentation, HParams
 from cifar10.options.run_options import PRETRAINED, RunOptions
 from cifar10.plan import Plan
-from cifar10.training import dry_run, evaluator, experiment
-from cifar10.training.estimator import Answers, Predictor, with_checkpoint
+from cifar10.training import dry_run, estimator, evaluator, experiment
+from cifar10.training.estimator import Answers, Predictor
 from cifar10.training.experiment import Experiment
 
 Result = dict[str, Any]  # What a command prints as one JSON object.
@@ -170,27 +170,12 @@ def export(job_dir: Any, **options: Any) -> Result:
   return result
 
 
-def load(job_dir: Any, **options: Any) -> Network:
+def load(job_dir: Any, **options: Any) -> Predictor:
   """Loads a job's network, to be called with images; options as for `predict`."""
   if options.get('out') is not None:
     raise InputError('out is for images in files; it cannot take the answers to an array')
   planned = _plan('predict', {**options, 'job_dir': job_dir, 'images': ['of an array']})
-  return Network(job_run.begin(planned.hparams, planned.options))
-
-
-class Network(Predictor, contextlib.AbstractContextManager['Network']):
-  """A trained network in a session that stays open until `close` or the end of its context.
-
-  It has the names of the `classes`, and the path of its `checkpoint`.
-  """
-
-  def __init__(self, run: Run):
-    super().__init__(run)
-    self.classes = run.data.classes
-    self.checkpoint = with_checkpoint(run, self.restore)
-
-  def __exit__(self, *exception: object) -> None:
-    self.close()
+  return estimator.load(job_run.begin(planned.hparams, planned.options))
 
 
 def results(

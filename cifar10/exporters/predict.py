@@ -1,7 +1,6 @@
 """Predicts images with a trained network, as a stream with a few hundred in memory."""
 
 import collections
-import contextlib
 import itertools
 import os
 import sys
@@ -14,8 +13,8 @@ from cifar10.core import files, logs
 from cifar10.core.errors import InputError, SomeFailedError, StorageError
 from cifar10.data import image_files
 from cifar10.job.run import Run
-from cifar10.training import evaluator
-from cifar10.training.estimator import Predictor, with_checkpoint
+from cifar10.training import estimator, evaluator
+from cifar10.training.estimator import Predictor
 
 _BATCH = 100
 
@@ -37,19 +36,16 @@ def run(run: Run, names: Sequence[str], out: str) -> Iterator[Result]:
   With `out` these go into that file, or StorageError is raised, and one object says how many there
   are. Raises SomeFailedError at the end, where an image could not be read.
   """
-  classes = run.data.classes
   if split := run.options.subset:
     pixels, labels = evaluator.held_out(run, split).all_examples()
-    named = ({'index': i, 'label': classes[label]} for i, label in enumerate(labels))
+    named = ({'index': i, 'label': run.data.classes[label]} for i, label in enumerate(labels))
     images: Iterator[Image] = map(Image, named, pixels)
     count = len(labels)
   else:
     paths = [path for name in names for path in files_of(name)]
     images, count = image_files.read_ahead(read, paths), len(paths)
-  predictor = Predictor(run)
-  with_checkpoint(run, predictor.restore)
   counts = collections.Counter[str]()
-  results = predict(predictor, images, count, classes, counts)
+  results = predict(estimator.load(run), images, count, counts)
   if out:
     try:
       with files.writing(out) as file:
@@ -68,17 +64,14 @@ def run(run: Run, names: Sequence[str], out: str) -> Iterator[Result]:
 
 
 def predict(
-  predictor: Predictor,
-  images: Iterator[Image],
-  count: int,
-  classes: Sequence[str],
-  counts: collections.Counter[str],
+  network: Predictor, images: Iterator[Image], count: int, counts: collections.Counter[str]
 ) -> Iterator[Result]:
-  """Classifies images in batches; counts unreadable and right ones; closes the predictor."""
+  """Classifies images in batches; counts unreadable and right ones; closes the network."""
   bar = logs.images_bar(count, 'predicting', disable=not sys.stderr.isatty())
-  with contextlib.closing(predictor), bar:
+  classes = network.classes
+  with network, bar:
     while batch := list(itertools.islice(images, _BATCH)):
-      answers = predictor(np.stack([image.pixels for image in batch]))
+      answers = network(np.stack([image.pixels for image in batch]))
       for image, label, row in zip(batch, *answers):
         bar.update()
         counts['right'] += image.name.get('label') == classes[label]

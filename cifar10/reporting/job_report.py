@@ -18,8 +18,7 @@ from cifar10.job import checkpoints, job_config, metrics_log
 from cifar10.job import run as job_run
 from cifar10.options.hparams import all_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import evaluator, optimizers
-from cifar10.training.estimator import Predictor, with_checkpoint
+from cifar10.training import estimator, evaluator, optimizers
 
 _NUM_MISTAKES, _LIKELIEST, _TOP = 40, 3, 5
 _BINS = 15  # Guo et al. 2017, "On Calibration of Modern Neural Networks", section 5.
@@ -148,9 +147,7 @@ def collect(
 
   Raises InputError if there is no job, or its checkpoint or data are missing or damaged.
   """
-  config = job_config.read_config(path)
-  if config is None:
-    raise InputError(f"{path} holds no job: it has no config.json; name a job's folder")
+  config = job_config.read_config(path) or {}
   hparams = job_config.adopt_config({}, config, path, training=False)
   history = History(metrics_log.read(path))
   data_dir = data_dir or history.start.get('data_dir')
@@ -195,20 +192,17 @@ def collect(
 def _evaluated(run: job_run.Run, split: str) -> tuple[Evaluation, list[Mistake]]:
   """Evaluates the predictions of the run's checkpoint for all images of a split."""
   images, labels = evaluator.held_out(run, split).all_examples()
-  network = Predictor(run)
-  checkpoint, step = with_checkpoint(
-    run, lambda path: (network.restore(path), checkpoints.global_step(path))
-  )
-  log.info('evaluating %s on %s', checkpoint, split)
-  predicted, probabilities = network(images)
-  network.close()
+  with estimator.load(run) as network:
+    log.info('evaluating %s on %s', network.checkpoint, split)
+    predicted, probabilities = network(images)
+    step = int(network.session.run(network.global_step))
   classes, count = run.data.classes, len(labels)
   matrix = tf.math.confusion_matrix(labels, predicted, len(classes), dtype=tf.int64).numpy()
   in_top5 = int(tf.reduce_sum(tf.cast(tf.math.in_top_k(labels, probabilities, _TOP), tf.int32)))
   bins, error = calibration(probabilities.max(1), predicted == labels)
   found = Evaluation(
     subset=split,
-    checkpoint=checkpoint,
+    checkpoint=network.checkpoint,
     step=step,
     weights='ema' if run.options.use_ema else 'last',
     examples=count,

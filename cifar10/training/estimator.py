@@ -102,20 +102,16 @@ class Restored:
     """Builds the graph; `inputs` makes features and labels there."""
     with tf.Graph().as_default() as graph:
       tf.compat.v1.set_random_seed(run.hparams.seed)
-      self._global_step = tf.compat.v1.train.create_global_step()
+      self.global_step = tf.compat.v1.train.create_global_step()
       self.spec = model_function(run)(*inputs(), mode, run.hparams)
       self._scaffold = self.spec.scaffold.finalize()
     self.session = tf.compat.v1.Session(graph=graph, config=run.session_config())
 
-  def restore(self, checkpoint: str) -> str:
-    """Takes the values of a checkpoint; returns its path."""
+  def restore(self, checkpoint: str) -> None:
+    """Takes the values of a checkpoint."""
     with self.session.graph.as_default():  # In which the saver words its errors.
       self._scaffold.saver.restore(self.session, checkpoint)
-    return checkpoint
-
-  def close(self) -> None:
-    """Closes the session."""
-    self.session.close()
+    self.checkpoint = checkpoint
 
 
 class Answers(NamedTuple):
@@ -125,12 +121,16 @@ class Answers(NamedTuple):
   probabilities: np.ndarray  # float32 [n, classes]
 
 
-class Predictor(Restored):
-  """A job's network, to be called with images."""
+class Predictor(Restored, contextlib.AbstractContextManager['Predictor']):
+  """A job's network, to be called with images, until `close` or the end of its context.
+
+  It has the names of the `classes` and, once it is restored, the path of its `checkpoint`.
+  """
 
   def __init__(self, run: Run):
     """Builds the graph."""
     self._run = run
+    self.classes = run.data.classes
 
     def inputs() -> tuple[Any, None]:
       self._images = tf.compat.v1.placeholder(tf.uint8, [None, 32, 32, 3])
@@ -164,3 +164,17 @@ class Predictor(Restored):
     answers = [self.session.run(self._outputs, {self._images: batch}) for batch in batches]
     classes, probabilities = (np.concatenate(each)[: len(images)] for each in zip(*answers))
     return Answers(classes, probabilities)
+
+  def close(self) -> None:
+    """Closes the session."""
+    self.session.close()
+
+  def __exit__(self, *exception: object) -> None:
+    self.close()
+
+
+def load(run: Run) -> Predictor:
+  """Returns the network of the named or latest checkpoint; raises InputError without one."""
+  network = Predictor(run)
+  with_checkpoint(run, network.restore)
+  return network

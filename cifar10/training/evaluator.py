@@ -73,7 +73,7 @@ class KeptEvaluation(Restored):
   def metrics(self) -> dict[str, Any]:
     """Returns the metrics of these batches, 'loss' and 'global_step' among them."""
     values = {name: value for name, (value, _) in self.spec.eval_metric_ops.items()}
-    values |= {'global_step': self._global_step}
+    values |= {'global_step': self.global_step}
     [values[MATRIX]] = self.session.graph.get_collection(MATRIX)
     found = self.session.run(values)
     # Not the mean of the batches' losses: the last batch may have fewer examples.

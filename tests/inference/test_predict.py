@@ -86,13 +86,13 @@ def test_images_do_not_pile_up():
   def is_a_cat(batch):
     return np.zeros(len(batch), np.int64), np.tile([1.0, 0.0], [len(batch), 1])
 
-  classifier = mock.Mock(side_effect=is_a_cat)
-  given = classifier, images(), 3000, ['cat', 'dog'], collections.Counter()
+  classifier = mock.MagicMock(side_effect=is_a_cat, classes=['cat', 'dog'])
+  given = classifier, images(), 3000, collections.Counter()
   for count, answer in enumerate(predict.predict(*given)):
     assert (answer['index'], answer['class']) == (count, 'cat')
     assert len(read) - count <= 100
   assert len(read) == 3000
-  classifier.close.assert_called_once()
+  classifier.__exit__.assert_called_once()
 
 
 @pytest.mark.long
