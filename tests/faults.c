@@ -49,7 +49,7 @@ static const char *file_of(int descriptor, char *name) {
 
 /* Counts a call. 0: do it; 1: fail, errno is set; 2: do half of it, and end the process. */
 static int meet(const char *call, const char *path, int takes_room) {
-  char whole[2 * PATH_MAX + 2];
+  char whole[3 * PATH_MAX + 3];
   if (path && *path != '/' && *folder) {
     strcpy(whole, getcwd(whole, PATH_MAX) ? whole : "");
     path = strcat(strcat(whole, "/"), path);
@@ -165,7 +165,9 @@ TRUNCATE(ftruncate)
 TRUNCATE(ftruncate64)
 
 int rename(const char *old, const char *new) {
-  return meet("rename", new, 0) ? -1 : NEXT(rename)(old, new);
+  char both[2 * PATH_MAX + 2];
+  snprintf(both, sizeof both, "%s %s", new, old);
+  return meet("rename", both, 0) ? -1 : NEXT(rename)(old, new);
 }
 
 #define OF_PATH(name) \

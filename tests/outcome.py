@@ -6,6 +6,8 @@ import subprocess
 import threading
 import time
 
+import tensorflow as tf
+
 from cifar10.job import metrics_log
 
 
@@ -60,3 +62,9 @@ def still_waiting(function, seconds=0.5):
 def events(job_dir, name):
   """Those of this name in metrics.jsonl."""
   return [event for event in metrics_log.read(str(job_dir)) if event['event'] == name]
+
+
+def saved_step(job_dir):
+  """Of the latest checkpoint; -1 before there is one."""
+  checkpoint = tf.train.latest_checkpoint(str(job_dir))
+  return int(checkpoint.rpartition('-')[2]) if checkpoint else -1

@@ -6,7 +6,7 @@ import signal
 import time
 
 import checkout
-import tensorflow as tf
+from outcome import saved_step
 
 from cifar10.local_cluster import LocalCluster
 
@@ -45,20 +45,15 @@ class Tasks(LocalCluster):
 
   def step(self):
     """Of the latest checkpoint; -1 before there is one."""
-    checkpoint = tf.train.latest_checkpoint(self.job_dir)
-    return int(checkpoint.rpartition('-')[2]) if checkpoint else -1
+    return saved_step(self.job_dir)
 
-  def steps_said(self, name, word):
-    """Those at which a task says to be 'resuming' or 'joining' since a task was last ended.
+  def resumed(self):
+    """The steps at which the chief went on since a task was last ended.
 
     Before that, an asynchronous chief resumes, too, where a worker's first step is before its own.
     """
-    steps = self.said(name, f'{word} at step (\\S+)', self.lines_before_death)
+    steps = self.said('chief 0', r'resuming at step (\S+)', self.lines_before_death)
     return [int(step.replace(',', '')) for step in steps]
-
-  def resumed(self):
-    """The steps at which the chief went on."""
-    return self.steps_said('chief 0', 'resuming')
 
   def until_step(self, step):
     self.until(lambda: self.step() >= step)

@@ -1,6 +1,6 @@
 """Disks that fill up, folders that vanish or turn read-only: one line, and how it goes on.
 
-tests/faults.py fails a disk in a training, at every call that writes.
+tests/faults.py fills a training's and a conversion's, at every call that writes.
 """
 
 import contextlib
@@ -13,15 +13,9 @@ import checkout
 import pytest
 from outcome import events, succeeded, until
 
-import generate_cifar10_tfrecords
 from cifar10.job import checkpoints
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64]
-FULL = '(No space left on device); make room, and the same command goes on'
-
-
-def resize(disk, kib):
-  checkout.run('mount', '-o', f'remount,rw,size={kib}k', disk, must_succeed=True)
 
 
 @pytest.fixture
@@ -43,37 +37,6 @@ def failed(result, line):
   assert result.returncode == 1, result.stderr
   errors = [each for each in result.stderr.splitlines() if 'rror' in each]
   assert errors == [f'error: {line}'], result.stderr
-
-
-@pytest.mark.parametrize('kib', [1, 200, 3000])
-def test_converting(run_here, disk, kib):
-  """Room for: nothing; a part of the first batch; all but a part of the records."""
-  resize(disk, kib)
-  flags = ['--data-dir', disk, '--synthetic', 100]
-  result = run_here(*flags, command=generate_cifar10_tfrecords)
-  failed(result, f'--data-dir {disk} cannot be used {FULL}')
-  assert {path.name for path in disk.iterdir()} <= {'cifar-10-synthetic', 'cifar10.lock'}
-  resize(disk, 64 << 10)
-  line = succeeded(run_here(*flags, command=generate_cifar10_tfrecords))
-  assert line['examples'] == {'train': 400, 'validation': 100, 'eval': 100}
-
-
-@pytest.mark.slow
-def test_saving(run_here, data_dir, disk):
-  """Of checkpoints of 0.6 MB some fit."""
-  resize(disk, 4000)
-  flags = ['--mode', 'train', '--data-dir', data_dir, '--job-dir', disk / 'job', *SMALL]
-  flags += ['--train-steps', 40, '--save-every-steps', 5, '--keep-checkpoints', 100]
-  result = run_here(*flags)
-  failed(result, f'--job-dir {disk}/job cannot be used {FULL}')
-  saved = checkpoints.latest_step(str(disk / 'job'))
-  assert 0 < saved < 40
-  resize(disk, 64 << 10)
-  again = run_here(*flags)
-  assert succeeded(again)['global_step'] == 40
-  assert f'resuming at step {saved} of 40' in again.stderr
-  left = [path.name for path in (disk / 'job').iterdir()]
-  assert not [name for name in left if 'temp' in name or 'tmp' in name]
 
 
 def test_predicting(run_main, old_job, disk):

@@ -19,9 +19,8 @@ import debian
 import hosts
 import numpy as np
 import pytest
-import tensorflow as tf
 from checkout import ROOT
-from outcome import until
+from outcome import saved_step, until
 from recomputed import values
 
 from cifar10.job import checkpoints
@@ -222,8 +221,7 @@ class Job:
 
   def step(self):
     """Of the newest checkpoint; -1 before there is one."""
-    checkpoint = tf.train.latest_checkpoint(str(self.folder))
-    return int(checkpoint.rpartition('-')[2]) if checkpoint else -1
+    return saved_step(self.folder)
 
   def until_says(self, text, times=1):
     """Waits until its log has this text so often."""

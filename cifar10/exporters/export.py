@@ -73,10 +73,12 @@ def _moved(written: str, exports: str, suffix: str) -> str:
   names = [os.path.basename(path).partition('.')[0] for path in files.matching(exports, '[0-9]*')]
   before = [int(name) + 1 for name in names if name.isdecimal()]  # A clock may have been ahead.
   path = os.path.join(exports, f'{max([int(time.time()), *before])}{suffix}')
+  paths = [os.path.join(folder, name) for folder, _, names in os.walk(written) for name in names]
   if not files.is_url(path):
+    for each in paths or [written]:
+      files.flush(each)
     os.rename(written, path)
     return path
-  paths = [os.path.join(folder, name) for folder, _, names in os.walk(written) for name in names]
   # Behind a URL a folder arrives file by file: what makes it a SavedModel comes last.
   for each in sorted(paths, key=lambda each: each.endswith('saved_model.pb')) or [written]:
     target = path + each.removeprefix(written)

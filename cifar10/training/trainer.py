@@ -89,7 +89,11 @@ class JobEstimator(tf_estimator.Estimator):
         # In a cluster the others must hear of it in a step.
         if run.stop_reason and run.step and not run.cluster.is_distributed:
           more |= {'steps': None, 'max_steps': run.step}
-        with self._examples.reading(), run.role.connected(self.config.session_config):
+        # TensorFlow skips a finished job's training, and a task of an all-reduce that is gone again
+        # would be waited for.
+        is_over = run.cluster.is_reduced and checkpoints.latest_step(run.job_dir) >= run.last_step
+        connected = run.role.connected(self.config.session_config)
+        with self._examples.reading(), contextlib.nullcontext() if is_over else connected:
           self._tell_lost_steps()
           super().train(input_fn, [*own_hooks, *(hooks or [])], **more)
         self._check_end()
@@ -157,10 +161,7 @@ class JobEstimator(tf_estimator.Estimator):
         log.info('all go back from step %s to %s, the last one saved', reached, f'{run.step:,}')
 
   def _check_end(self) -> None:
-    """Notes the step that is saved; raises TaskLostError or Terminated for an end before the last.
-
-    A worker's chief may have ended before it saved the last step.
-    """
+    """Notes the step that is saved; raises TaskLostError or Terminated before the last one."""
     run, cluster, monitor = self._run, self._run.cluster, self._run.role.monitor
     # What a worker has read is the step before its own. A job may have been finished before.
     is_done = run.step + 1 >= run.last_step or run.role.control.state.ends

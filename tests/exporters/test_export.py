@@ -47,7 +47,7 @@ def test_a_later_export_has_the_highest_number_whatever_the_clock_says(tmp_path,
   for name in ('2000', '1500.onnx', 'temp-3000', 'notes'):
     (tmp_path / name).mkdir()
   for number in (2001, 2002):
-    (tmp_path / 'written').mkdir()
+    (tmp_path / 'written').write_bytes(b'')
     path = export._moved(str(tmp_path / 'written'), str(tmp_path), '')
     assert path == str(tmp_path / str(number))
 
