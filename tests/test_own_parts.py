@@ -21,6 +21,7 @@ from cifar10.options.hparams import from_values
 
 NET = 'outside_parts:net'
 SMALL = ['--train-batch-size', 16, '--eval-batch-size', 64]
+ONLY = ['--mode', 'train', '--save-every-steps', 2]  # No evaluation, which takes as long again.
 
 
 def flags(data_dir, job_dir, *more, network=NET):
@@ -88,12 +89,13 @@ def test_weight_decay_is_of_all_that_is_trained(run_here, data_dir, tmp_path):
 
 def test_a_family_has_options(run_here, data_dir, tmp_path):
   job, place = tmp_path / 'job', 'outside_parts:Outside'
-  result = run_here(*flags(data_dir, job, '--outside-width', 8, network=place))
+  result = run_here(*flags(data_dir, job, *ONLY, '--outside-width', 8, network=place))
   succeeded(result)
   assert 'training Outside-8 on' in result.stderr
   config = json.loads((job / 'config.json').read_text())
   assert (config['network'], config['outside_width']) == (place, 8)
-  assert 'training Outside-8' in run_here(*flags(data_dir, job, network=place)).stderr  # Fixed.
+  again = run_here(*flags(data_dir, job, *ONLY, network=place))
+  assert 'training Outside-8' in again.stderr  # Fixed.
   said = refused(run_here(*flags(data_dir, job, '--outside-widht', 8, network=place)))
   assert 'unrecognized arguments: --outside-widht 8' in said
   # Of the other families an option may have the name: help shows only its own.
@@ -132,7 +134,8 @@ def test_a_counter_is_written_averaged_and_begun_anew(run_here, data_dir, tmp_pa
   The epoch that recomputes moving averages adds its batches, 256 / 16. A warm start counts from 0.
   """
   job, out = tmp_path / 'job', tmp_path / 'mean' / 'model.ckpt'
-  succeeded(run_here(*flags(data_dir, job, '--ema-decay', 0.5, network='outside_parts:counts')))
+  more = [*ONLY, '--ema-decay', 0.5]
+  succeeded(run_here(*flags(data_dir, job, *more, network='outside_parts:counts')))
   succeeded(run_here('dump', job, '--out', tmp_path / 'a.npz', command=checkpoint))
   dumped = np.load(tmp_path / 'a.npz')['network/seen']
   assert (dumped, dumped.dtype) == (4, np.int64)
@@ -140,13 +143,13 @@ def test_a_counter_is_written_averaged_and_begun_anew(run_here, data_dir, tmp_pa
   where = ['--job-dir', job, '--data-dir', data_dir, '--out', out]
   succeeded(run_here('average', f'{job}/model.ckpt-2', job, *where, command=checkpoint))
   assert tf.train.load_checkpoint(str(out)).get_tensor('network/seen') == 3 + 16
-  on, more = tmp_path / 'on', ['--warm-start-from', job, '--mode', 'train']
+  on, more = tmp_path / 'on', [*ONLY, '--warm-start-from', job]
   succeeded(run_here(*flags(data_dir, on, *more, network='outside_parts:counts')))
   assert tf.train.load_checkpoint(str(on)).get_tensor('network/seen') == 4
 
 
 def test_variables_of_values_are_float32(run_here, data_dir, tmp_path):
-  more = ['--learning-rate', 1e-30, '--num-cpu-towers', 2]
+  more = [*ONLY, '--learning-rate', 1e-30, '--num-cpu-towers', 2]
   succeeded(run_here(*flags(data_dir, tmp_path / 'a', *more, network='outside_parts:of_values')))
   reader = tf.train.load_checkpoint(str(tmp_path / 'a'))
   found = {name: reader.get_tensor(f'network/{name}') for name in ('scale', 'shift', 'seven')}
@@ -171,7 +174,7 @@ OWN['augmentation'] = 'outside_parts:blended'
 @pytest.mark.parametrize('towers', [1, 2])
 def test_all_doors_of_training_resume(run_here, data_dir, tmp_path, towers):
   """Bit for bit; the network alone is imported for what does not train."""
-  job, more = tmp_path / 'job', ['--num-cpu-towers', towers, '--num-intra-threads', 1]
+  job, more = tmp_path / 'job', [*ONLY, '--num-cpu-towers', towers, '--num-intra-threads', 1]
   doors = [f'--{name}={function}' for name, function in OWN.items()]
   succeeded(run_here(*flags(data_dir, job, *more, *doors)))
   parts = shutil.copytree(job, tmp_path / 'parts')

@@ -146,9 +146,8 @@ def test_calls_leave_the_process_as_it_was(job, data_dir, tmp_path, monkeypatch)
   monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))  # Of no other process.
   cifar10.evaluate(folder, data_dir)  # What is set once is documented.
   before, threads = state(), set(threading.enumerate())
-  for _ in range(2):
-    cifar10.train(tmp_path / 'job', data_dir, **SMALL)
-    shutil.rmtree(tmp_path / 'job')
+  cifar10.train(tmp_path / 'job', data_dir, **SMALL)
+  shutil.rmtree(tmp_path / 'job')
   cifar10.evaluate(folder, data_dir)
   with pytest.raises(cifar10.InputError):
     cifar10.train(tmp_path / 'job', data_dir, learning_rate=-1)
@@ -181,13 +180,13 @@ class Interrupts(cifar10.Callback):
 
 @pytest.mark.usefixtures('hears_ctrl_c')
 def test_ctrl_c_saves_and_is_raised(data_dir, tmp_path):
-  job_dir = tmp_path / 'job'
+  job_dir, settings = tmp_path / 'job', {'mode': 'train', **SMALL}
   with pytest.raises(KeyboardInterrupt):
-    cifar10.train(job_dir, data_dir, **{**SMALL, 'train_steps': 10**6}, callbacks=[Interrupts()])
+    cifar10.train(job_dir, data_dir, **{**settings, 'train_steps': 10**6}, callbacks=[Interrupts()])
   assert tf.train.latest_checkpoint(str(job_dir)).endswith('-3')
   [end] = events(job_dir, 'end')
   assert (end['reason'], end['step']) == ('SIGINT', 3)
-  assert cifar10.train(job_dir, data_dir, **SMALL)['global_step'] == 4
+  assert cifar10.train(job_dir, data_dir, **settings)['global_step'] == 4
 
 
 def test_it_trains_in_a_thread_without_signals(data_dir, tmp_path):

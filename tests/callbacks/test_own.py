@@ -43,7 +43,7 @@ def test_a_callback_that_fails_is_named(train, callback, code, says):
 
 def test_plain_session_hooks_are_taken(train, data_dir, tmp_path, capfd):
   """By a function's name, and as objects: three after a step, as TensorFlow's own."""
-  result = train('outside_parts:plain_hook')
+  result = train('outside_parts:plain_hook', more=['--mode', 'train'])
   succeeded(result)
   assert result.stdout.count('HOOK') == 4
   stop = tf.compat.v1.train.StopAtStepHook(num_steps=3)
