@@ -63,8 +63,8 @@ class PythonSource:
     self._num_classes = num_classes
     self._examples_per_epoch = examples_per_epoch
     self._augmentation = augmentation
-    # Whether labels are rows of probabilities: as the first one is, and never in an evaluation.
-    self._has_rows = None if flag == '--source' else False
+    # Of labels' dtypes: whole numbers, or rows of probabilities to train on; as the first one then.
+    self._kinds = 'iuf' if flag == '--source' else 'iu'
     self.num_examples_per_epoch = functools.cache(self._counted)
     self._made: dict[tuple[int, int], Any] = {}  # By shard and number of shards.
     self._reading: Generator[tuple[np.ndarray, ...], None, None] | None = None
@@ -106,7 +106,7 @@ class PythonSource:
 
   def _signature(self) -> tuple[tf.TensorSpec, ...]:
     """A chunk's, of n examples, and of each example's epoch and place in it."""
-    row, dtype = ([self._num_classes], tf.float32) if self._has_rows else ([], tf.int32)
+    row, dtype = ([self._num_classes], tf.float32) if self._kinds == 'f' else ([], tf.int32)
     images, places = tf.TensorSpec([None, *_SHAPE], tf.uint8), tf.TensorSpec([None], tf.int64)
     return images, tf.TensorSpec([None, *row], dtype), places, places
 
@@ -191,26 +191,27 @@ class PythonSource:
       number = before + len(labels) + 1
       return self._error(f'{part}: example {number} (counted from 1): {fault}')
 
+    def chunk() -> Chunk:
+      dtype = np.float32 if self._kinds == 'f' else np.int32
+      return np.concatenate(images), np.array(labels, dtype)
+
     with others_code(error, self._function):
       for item in self._items(shard, num_shards):
         pixels, found = self._checked(item, error)
-        dtype = np.float32 if self._has_rows else np.int32
         for label in found:
           if isinstance(label, int):
-            is_right = 0 <= label < self._num_classes
-          else:
-            is_right = label.min() >= 0 and abs(label.sum() - 1) < 0.01
-          if not is_right:
-            wanted = f'0 to {self._num_classes - 1}, or probabilities whose sum is 1'
-            raise error(f'its label is {label!s:.70}, not {wanted}')
+            if not 0 <= label < self._num_classes:
+              raise error(f'its label is {label}, not 0 to {self._num_classes - 1}')
+          elif not (label.min() >= 0 and abs(label.sum() - 1) < 0.01):
+            raise error(f'its label is {label!s:.70}, not probabilities whose sum is 1')
           labels.append(label)
         images.append(pixels)
         if len(labels) >= most:
-          yield np.concatenate(images), np.array(labels, dtype)
+          yield chunk()
           before += len(labels)
           images, labels = [], []
     if labels:
-      yield np.concatenate(images), np.array(labels, dtype)
+      yield chunk()
     elif not before:  # Or a training would ask for the next epoch, without an end.
       raise self._error(
         f'{part} yields no examples; an iterator must be made anew each time, and with fewer '
@@ -242,18 +243,21 @@ class PythonSource:
     # A copy, because the function may write the next image in its place.
     image, label = np.array(item[0]), np.asarray(item[1])
     is_image = image.dtype == np.uint8 and image.ndim in (3, 4) and image.shape[-3:] == _SHAPE
-    is_row = label.dtype.kind == 'f'
-    row = (self._num_classes,) if is_row else ()
-    is_label = label.dtype.kind in 'iuf' and label.shape == (*image.shape[:-3], *row)
-    if not (is_image and is_label and self._has_rows in (None, is_row)):
+    shape, kind = image.shape[:-3], label.dtype.kind
+    if kind == 'f':
+      shape = (*shape, self._num_classes)
+    if not is_image or kind not in self._kinds or label.shape != shape:
       raise error(
         f'it is {image.dtype} {list(image.shape)} with a label {label.dtype} {list(label.shape)}, '
         f'not uint8 {list(_SHAPE)} with a whole number, or a batch of such; to train, all labels '
         f'may be {self._num_classes} probabilities each'
       )
-    self._has_rows = is_row
-    labels = label.astype(np.float32).reshape(-1, *row) if is_row else label.ravel().tolist()
-    return image.reshape(-1, *_SHAPE), labels
+    images = image.reshape(-1, *_SHAPE)
+    if kind == 'f':
+      self._kinds = 'f'
+      return images, label.astype(np.float32).reshape(-1, self._num_classes)
+    self._kinds = 'iu'
+    return images, label.ravel().tolist()
 
   def _error(self, said: str) -> SourceError:
     self._fault = SourceError(self._said + said)

@@ -56,7 +56,7 @@ def test_chunks_are_of_512_and_batches_stay_whole():
     ('raises_first', r"example 1 .*: KeyError: 'no such thing' \(.*given_sources.py, line \d+\)"),
     ('no_pair', 'example 1 .*: it is a dict, not .image, label.'),
     ('wrong_dtype', r'example 1 .*: it is float32 \[32, 32, 3\] .*, not uint8 \[32, 32, 3\]'),
-    ('below_zero', r'example 1 .*: its label is \[-0\.5  1\.5.*, or probabilities whose sum is 1'),
+    ('below_zero', r'example 1 .*: its label is \[-0\.5  1\.5.*, not probabilities whose sum is 1'),
     ('ones', 'does not say how many examples .* add --examples-per-epoch'),
   ],
 )
@@ -70,7 +70,7 @@ def test_what_shows_later():
     ('wrong_shape', r': example 7 .counted from 1.: it is uint8 \[28, 28\]'),
     ('late_label', r': example 46 .*: its label is 10, not 0 to 9'),
     ('late_row', r': example 8 .* a label float64 \[10\], not .*; to train, all labels may be 10'),
-    ('bad_rows', r': example 46 .*: its label is \[40\..*, or probabilities whose sum is 1'),
+    ('bad_rows', r': example 46 .*: its label is \[40\..*, not probabilities whose sum is 1'),
     ('raises_late', ": example 97 .*: KeyError: 'no such thing' "),
   ]:
     with pytest.raises(SourceError, match=f'^--source given_sources:{name}{message}'):
