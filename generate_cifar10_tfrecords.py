@@ -79,7 +79,7 @@ def generate(flags: argparse.Namespace) -> dict[str, object]:
     if 0 < len(lacking) < len(manifest.SUBSETS):
       log.info(f'missing or damaged: {", ".join(lacking)}; making all')
     if lacking:
-      with files.refusing_errors('--data-dir', data_dir):
+      with files.naming_errors('--data-dir', data_dir, is_first=True):
         files.make_folder(data_dir)
       refusal = f'--data-dir {data_dir}: {{holder}} makes its files; wait, or name another'
       with lock.locked(os.path.join(data_dir, 'cifar10.lock'), refusal, claims=data_dir):

@@ -36,7 +36,7 @@ def main() -> None:
 
 def _ask(job_dir: str, order: str) -> dict[str, object]:
   """Sends the request and waits; raises CommandError if the training ends in the meantime."""
-  with files.refusing_errors('JOB', job_dir):
+  with files.naming_errors('JOB', job_dir, is_first=True):
     name = control_requests.request(job_dir, order)
   try:
     while True:

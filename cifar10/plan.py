@@ -35,6 +35,7 @@ _NEVER_BOTH = (  # Of which only one has an effect.
   ('train_steps', 'train_epochs'),
   ('optimizer', 'momentum'),
   ('optimizer', 'nesterov'),
+  ('distribute', 'backup_workers'),  # It waits for all.
   ('lr_triangle', 'lr_values'),
   ('lr_triangle', 'lr_boundaries_epochs'),
   *(('schedule', other) for other in ('lr_values', 'lr_boundaries_epochs', 'lr_triangle')),

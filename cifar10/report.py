@@ -52,7 +52,7 @@ def main() -> None:
 
     made = time.strftime('Made %Y-%m-%d %H:%M UTC by cifar10-estimator ', time.gmtime())
     content = page.render(jobs, made + cifar10.__version__)
-    with files.refusing_errors('--out', command.out):
+    with files.naming_errors('--out', command.out, is_first=True):
       files.write_text(command.out, content)
     result = {'report': command.out, 'bytes': len(content.encode()), **result}
   if command.table:

@@ -224,8 +224,12 @@ def flush(path: str) -> None:
 
 
 @contextlib.contextmanager
-def naming_errors(flag: str, folder: str) -> Iterator[None]:
-  """A context that raises StorageError, which names the folder, for errors of its files."""
+def naming_errors(flag: str, path: str, *, is_first: bool = False) -> Iterator[None]:
+  """A context that raises StorageError, which names the path, for errors of its files.
+
+  `is_first`: a command writes there for the first time, so that most are the user's mistake, an
+  InputError.
+  """
   try:
     yield
   except CommandError:  # It says what it is.
@@ -235,24 +239,14 @@ def naming_errors(flag: str, folder: str) -> Iterator[None]:
     # TensorFlow's have no number, and their text alone tells it.
     told = next((each for each in _REMEDIES if os.strerror(each) in text), 0)
     number, said = getattr(error, 'errno', told), getattr(error, 'strerror', os.strerror(told))
-    if is_url(folder) and folder in text and type(error).__module__.startswith('tensorflow'):
+    if is_url(path) and path in text and type(error).__module__.startswith('tensorflow'):
       number, said = errno.EIO, text.partition('\n')[0]
-    if folder in text and not is_url(folder) and not is_dir(folder):
-      fault = 'has vanished; put it back'
-    elif number in _REMEDIES:
+    if is_first and isinstance(error, OSError) and number not in (*FULL, errno.EIO):
+      raise InputError(f'{flag} {path} cannot be written ({said}); name another') from error
+    if number in _REMEDIES:
       fault = f'cannot be used ({said}); {_REMEDIES[number]}'
+    elif path in text and not is_url(path) and not is_dir(path):
+      fault = 'has vanished; put it back'
     else:
       raise
-    raise StorageError(f'{flag} {folder} {fault}, and the same command goes on') from error
-
-
-@contextlib.contextmanager
-def refusing_errors(flag: str, folder: str) -> Iterator[None]:
-  """A context for a command's first write: raises InputError, but for a disk's own faults."""
-  try:
-    yield
-  except OSError as error:
-    if error.errno in (*FULL, errno.EIO):
-      raise
-    said = f'{flag} {folder} cannot be written ({error.strerror}); name another'
-    raise InputError(said) from error
+    raise StorageError(f'{flag} {path} {fault}, and the same command goes on') from error

@@ -102,13 +102,12 @@ class Declaration(NamedTuple):
   kind: Any  # One of _KINDS.
   is_optional: bool  # Accepts None, too.
   default: Any
-  help: str
+  help: str  # '': it has no flag, config.json alone has it.
   check: Check | None = None
   choices: tuple[Any, ...] = ()
   metavar: str | None = None  # As --help shows a value.
   fixed: bool = False  # Cannot change once the job exists: its checkpoints would not fit.
   switch: bool = False  # Selects the optimizer's variables: no change from 0, or of a function.
-  has_flag: bool = True  # Else config.json alone has it.
   needs: str = ''  # The name of the option without which this one has no effect.
 
   def parsed(self, text: str) -> Any:

@@ -47,12 +47,8 @@ def run(run: Run, names: Sequence[str], out: str) -> Iterator[Result]:
   counts = collections.Counter[str]()
   results = predict(estimator.load(run), images, count, counts)
   if out:
-    try:
-      with files.writing(out) as file:
-        file.writelines(files.json_text(result).encode() + b'\n' for result in results)
-    except OSError as error:
-      fault = f'--out {out} cannot be written ({error.strerror}); name another'
-      raise StorageError(fault) from None
+    with files.naming_errors('--out', out), files.writing(out) as file:
+      file.writelines(files.json_text(result).encode() + b'\n' for result in results)
     accuracy = {'accuracy': round(counts['right'] / count, 6)} if split else {}
     yield {'out': out, 'images': count, 'unreadable': counts['unreadable'], **accuracy}
   else:

@@ -184,7 +184,7 @@ def training_lock(job_dir: str) -> contextlib.AbstractContextManager[None]:
 
 def write_config(job_dir: str, config: dict[str, Any]) -> None:
   """Writes the configuration atomically; raises InputError if that is impossible."""
-  with files.refusing_errors('--job-dir', job_dir):
+  with files.naming_errors('--job-dir', job_dir, is_first=True):
     files.make_folder(job_dir)
     path = os.path.join(job_dir, CONFIG_NAME)
     files.write_text(path, files.json_text(config, indent=2) + '\n')

@@ -131,9 +131,8 @@ def check_new(path: str) -> None:
 
 def write(path: str, values: Mapping[str, np.ndarray], global_step: int) -> None:
   """Writes variables, which appear whole, to an .npz file or a checkpoint's prefix, for --out."""
-  folder = os.path.dirname(files.absolute(path))
-  with files.naming_errors('--out', folder), files.refusing_errors('--out', path):
-    files.make_folder(folder)
+  with files.naming_errors('--out', path, is_first=True):
+    files.make_folder(os.path.dirname(files.absolute(path)))
     if path.endswith('.npz'):
       content = io.BytesIO()  # A failed writer of zip files would fail once more at its end.
       np.savez(content, global_step=np.int64(global_step), **values)

@@ -97,12 +97,12 @@ def full_parser(
   for title, cls in {**COMMON, **titled}.items():
     group = parser.add_argument_group(title)
     for declared in declarations(cls):
-      if declared.has_flag:
+      if declared.help:
         _add_flag(group, declared)
   if own:  # What the built-in families have is refused by name.
-    others = {each.name: each for each in declarations(*families.BUILT_IN.values())}
-    for name in others.keys() - names(own):
-      _add_flag(parser, others[name], is_shown=False)
+    for declared in declarations(*families.BUILT_IN.values()):
+      if declared.name not in names(own):
+        _add_flag(parser, declared).help = argparse.SUPPRESS
   return parser
 
 
@@ -115,9 +115,7 @@ def _recipes(parser: argparse.ArgumentParser) -> str:
   return '\n'.join(lines)
 
 
-def _add_flag(
-  group: argparse._ActionsContainer, declared: Declaration, *, is_shown: bool = True
-) -> None:
+def _add_flag(group: argparse._ActionsContainer, declared: Declaration) -> argparse.Action:
   flag, default = flag_of(declared.name), shown_default(declared)
   help = declared.help.replace('%', '%%') + (f' (default: {default})' if default else '')
   # A flag that is not given stays unset: recipe or job dir set it.
@@ -129,7 +127,7 @@ def _add_flag(
   elif declared.kind == tuple[str, ...]:
     settings = {'action': 'extend', 'nargs': '+'}
   settings |= {'choices': declared.choices or None, 'metavar': declared.metavar}
-  add(flag, help=help if is_shown else argparse.SUPPRESS, **settings)
+  return add(flag, help=help, **settings)
 
 
 def shown_default(declared: Declaration) -> str:

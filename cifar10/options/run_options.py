@@ -95,5 +95,3 @@ class RunOptions(Options):
   def check(self) -> None:
     if not (self.job_dir or self.pretrained):
       raise InputError('--job-dir is missing; name a folder')
-    if self.backup_workers and self.distribute:
-      raise InputError('--distribute waits for all workers; leave --backup-workers out')

@@ -78,7 +78,7 @@ class JobEstimator(tf_estimator.Estimator):
       return self
     with contextlib.ExitStack() as stack:
       if run.is_chief:  # No second process trains there; `control` reads the lock.
-        with files.refusing_errors('--job-dir', run.job_dir):
+        with files.naming_errors('--job-dir', run.job_dir, is_first=True):
           stack.enter_context(job_config.training_lock(run.job_dir))
         checkpoint_saver.remove_half_saved(run.job_dir)
       claim(run)

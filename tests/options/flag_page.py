@@ -17,7 +17,7 @@ def page():
   for title, cls in {**COMMON, **FAMILIES}.items():
     head = '| flag | default | what it is |\n|---|---|---|'
     lines.append(f'\n## {title[0].upper()}{title[1:]}\n\n{head}')
-    for declared in filter(lambda each: each.has_flag, declarations(cls)):
+    for declared in filter(lambda each: each.help, declarations(cls)):
       choices = ', '.join(f'`{choice}`' for choice in declared.choices)
       text = declared.help + (f'. One of {choices}' if choices else '')
       text = text.replace('|', '\\|')

@@ -14,7 +14,7 @@ DECLARED = [
   declared
   for cls in {**flags.COMMON, **flags.FAMILIES}.values()
   for declared in declarations(cls)
-  if declared.has_flag
+  if declared.help
 ]
 
 
