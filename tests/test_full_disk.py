@@ -46,7 +46,8 @@ def test_predicting(run_main, old_job, disk):
       file.write(bytes(4096))
   path, image = disk / 'a.jsonl', os.path.join(checkout.ROOT, 'tests', 'hostile', 'grey.png')
   result = run_main('--job-dir', old_job, '--mode', 'predict', '--images', image, '--out', path)
-  failed(result, f'--out {path} cannot be used {FULL}')
+  said = 'cannot be used (No space left on device); make room, and the same command goes on'
+  failed(result, f'--out {path} {said}')
   assert os.listdir(disk) == ['filler']
 
 

@@ -21,10 +21,7 @@ from cifar10.core.logs import one_line
 from estimator_again import NotTestedError
 
 # Words of the field -> the flag that is meant, where another one is spelt more alike.
-_MEANT = {
-  '--batch-size': '--train-batch-size',
-  '--lr': '--learning-rate',
-}
+_MEANT = {'--batch-size': '--train-batch-size', '--lr': '--learning-rate'}
 
 _results: IO[str] | None = None  # Standard output, in a process that keeps it for results.
 

@@ -1,6 +1,7 @@
 """The log on standard error, one line per event, and progress bars."""
 
 import contextlib
+import functools
 import logging
 import sys
 
@@ -12,6 +13,8 @@ log = logging.getLogger('cifar10')
 tqdm.tqdm.monitor_interval = 0  # Or a bar would leave a thread behind.
 bar = tqdm.auto.tqdm  # A notebook's own there.
 _IMAGES_BAR = '{percentage:3.0f}%|{bar}| {desc} {n_fmt} of {total_fmt} images  {remaining} left'
+# A bar of images, which vanishes at the end.
+images_bar = functools.partial(bar, bar_format=_IMAGES_BAR, dynamic_ncols=True, leave=False)
 _LONGEST = 500  # Of what an error says, in characters.
 
 
@@ -41,13 +44,6 @@ def set_up(verbose: bool = False) -> None:
     log.addHandler(AboveBars())
     log.setLevel(logging.INFO)
     log.propagate = False
-
-
-def images_bar(total: int | None, desc: str, *, disable: bool = False) -> tqdm.tqdm:
-  """A bar of images, which vanishes at the end."""
-  return bar(
-    total=total, desc=desc, disable=disable, bar_format=_IMAGES_BAR, dynamic_ncols=True, leave=False
-  )
 
 
 def format_duration(seconds: float) -> str:

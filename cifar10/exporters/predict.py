@@ -63,7 +63,7 @@ def predict(
   network: Predictor, images: Iterator[Image], count: int, counts: collections.Counter[str]
 ) -> Iterator[Result]:
   """Classifies images in batches; counts unreadable and right ones; closes the network."""
-  bar = logs.images_bar(count, 'predicting', disable=not sys.stderr.isatty())
+  bar = logs.images_bar(total=count, desc='predicting', disable=not sys.stderr.isatty())
   classes = network.classes
   with network, bar:
     while batch := list(itertools.islice(images, _BATCH)):

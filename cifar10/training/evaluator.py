@@ -128,7 +128,7 @@ class Evaluator:
     examples, size, kept = self.examples(split), run.hparams.eval_batch_size, self._kept(split)
     count = examples.num_examples_per_epoch()
     is_hidden = not (count and progress.shows_bars())
-    bar = logs.images_bar(count, f'evaluating {split}', disable=is_hidden)
+    bar = logs.images_bar(total=count, desc=f'evaluating {split}', disable=is_hidden)
     with examples.reading(), bar:
       for _ in kept.batches(checkpoint):
         bar.update(min(size, count - bar.n))
