@@ -17,7 +17,7 @@ FLAGS: dict[str, str] = {
   '--histograms': 'a callback may write them: tf.compat.v1.summary.histogram in on_graph',
   '--lr-boundaries-steps': '--lr-boundaries-epochs takes steps x --train-batch-size / examples',
   '--muon-momentum': 'it is 0.6',
-  '--num-workers': 'TF_CONFIG says how many there are',
+  '--num-workers': 'leave it out; TF_CONFIG says how many there are',
   '--on-end': f'--callback send_stat:SendStat runs a command at the end; {_EXAMPLE}',
   '--on-evaluation': f'--callback send_stat:SendStat runs a command after each; {_EXAMPLE}',
   '--print-completion': 'shtab completes by the same parser: docs/support.md',

@@ -72,7 +72,8 @@ def _is_pattern(text: str) -> bool:
 _NAME = r'[^\W\d]\w*(\.[^\W\d]\w*)*'
 BELOW_ONE = Check(lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
 FUNCTION = Check(
-  lambda text: bool(re.fullmatch(f'{_NAME}:{_NAME}', text)), 'must be package.module:function'
+  lambda text: bool(re.fullmatch(f'{_NAME}:{_NAME}', text)),
+  'must be package.module:function (docs/python.md)',
 )
 PATTERN = Check(_is_pattern, 'must be a regular expression')
 

@@ -213,7 +213,7 @@ def input_fn(
 
   Args:
     data_dir, subset, use_distortion_for_training, augmentation: as of a `Cifar10DataSet`.
-    num_shards, batch_size: towers, and examples of all of them together.
+    num_shards, batch_size: towers (0 is one), and examples of all of them together.
     seed, worker, first_example: as in `Cifar10DataSet.make_batch`; without a first example training
       goes on where the graph's global step stands, a batch a step.
 
@@ -224,6 +224,7 @@ def input_fn(
   Raises:
     InputError: files missing or damaged, or a training batch that the towers cannot share evenly.
   """
+  num_shards = num_shards or 1  # The old program gave its number of GPUs.
   if subset in _TRAINING:
     check_shards(batch_size, num_shards)
   data_set = Cifar10DataSet(

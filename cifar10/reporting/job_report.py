@@ -181,7 +181,9 @@ def collect(
     files.absolute(path).rpartition('/')[2],
     history,
     run.data,
-    {**history.start.get('options', {}), **all_values(hparams)},
+    # The schedule, too, which an evaluation has not; a command that made no step does not count.
+    {name: config.get(name, it) for name, it in all_values(hparams).items()}
+    | history.start.get('options', {}),
     next(iter(checkpoints.read_best(path)), None),
     notes,
     found,

@@ -189,7 +189,7 @@ def test_by_default_only_a_training_split_is_shuffled_and_augmented(numbered):
 
 def test_training_goes_on_where_the_global_step_stands(numbered, sixteen):
   step = tf.compat.v1.train.create_global_step()
-  batches = input_pipeline.input_fn(numbered, 'train', 1, 4, seed=7)
+  batches = input_pipeline.input_fn(numbered, 'train', 0, 4, seed=7)
   iterator = tf.compat.v1.data.make_initializable_iterator(batches)
   [images], _ = iterator.get_next()
   with tf.compat.v1.Session() as session:

@@ -90,11 +90,12 @@ def test_requirements_the_extra_and_what_is_said_are_the_same(name):
 
 
 def test_numbers_and_what_differs_need_no_libraries(make_job, report, monkeypatch):
-  jobs = make_job('one'), make_job('other', learning_rate=0.3)
+  jobs = make_job('one'), make_job('other', learning_rate=0.3, lr_triangle=(0.0, 0.2, 0.0))
   for name in ('jinja2', 'markupsafe', 'matplotlib'):
     monkeypatch.setitem(sys.modules, name, None)  # An import of it fails.
   found, said = report(*jobs, '--table')
   assert [each['job'] for each in found] == [*jobs]
   lines = said.split('What differs')[1].splitlines()[1:]
   differences = [line for line in lines if not re.match('[AB]: ', line)]  # Those are notes.
-  assert [line.split() for line in differences] == [['learning_rate', '0.1', '0.3']]
+  options = [['learning_rate', '0.1', '0.3'], ['lr_triangle', 'none', '0,0.2,0']]
+  assert sorted(line.split() for line in differences) == options
