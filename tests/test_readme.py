@@ -30,7 +30,7 @@ python_source.py tests/wire.py
 # Flags of Slurm, Docker and TensorBoard; ours with its no, and of a result at an earlier commit.
 OTHER_FLAGS = """
 --nodes --ntasks-per-node --gpus-per-node --gpus-per-task --cpus-per-task --gpus --build-arg
---requeue --logdir --no-nesterov --lr-boundaries-steps
+--requeue --logdir --no-nesterov --lr-boundaries-steps --only
 """
 
 
