@@ -1,6 +1,7 @@
 """What several test files share: small records, the program, TensorBoard, a browser."""
 
 import contextlib
+import gc
 import io
 import logging
 import os
@@ -47,6 +48,11 @@ def pytest_configure():
 def pytest_xdist_auto_num_workers():
   """How many tests run at once: one more than there are cores, since each waits now and then."""
   return limits.cores() + 1
+
+
+def pytest_collection_finish():
+  """What all modules have made stays: visiting it at each collection took 8 % of the time."""
+  gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -170,13 +170,8 @@ def run_slurm_script(tmp_path):
     for name, text in commands.items():
       (tmp_path / name).write_text(f'#!/usr/bin/env bash\n{text}\n')
       (tmp_path / name).chmod(0o755)
-    environment = {
-      **os.environ,
-      'PATH': f'{tmp_path}:{os.environ["PATH"]}',
-      'SLURM_JOB_NODELIST': 'node[1-4]',
-      'SLURM_JOB_ID': '7',
-      'PYTHON': 'python',  # Which `make PYTHON=...` sets otherwise.
-    }
+    environment = {**os.environ, 'PATH': f'{tmp_path}:{os.environ["PATH"]}'}
+    environment |= {'SLURM_JOB_NODELIST': 'node[1-4]', 'SLURM_JOB_ID': '7', 'PYTHON': 'python'}
     return checkout.run('bash', 'deploy/slurm.sh', '/data', job, *flags, env=environment)
 
   return run

@@ -17,7 +17,7 @@ from cifar10.callbacks.metrics import confusion_picture, to_png
 from cifar10.data.manifest import CIFAR10
 from cifar10.job import metrics_log
 
-SMALL = ['--num-layers', 8, '--train-batch-size', 8, '--eval-batch-size', 64, '--num-gpus', 0]
+SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batch-size', 64]
 
 
 @pytest.fixture(scope='module')
@@ -52,7 +52,7 @@ def test_a_job_writes_down_what_happens(job):
   assert found == [*before, *resumed, ('evaluate', 120), ('end', 120), ('evaluate', 120)]
   at_first, start = events(job, 'start')
   assert (at_first['resumed'], start['resumed'], start['steps_lost']) == (False, True, 50)
-  assert start['options']['num_layers'] == 8
+  assert start['options']['train_batch_size'] == 8
   assert (start['examples_per_epoch'], start['examples_per_step']) == (256, 8)
   assert start['versions']['tensorflow'] == tf.__version__
   trained, _ = events(job, 'train')

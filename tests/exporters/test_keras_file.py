@@ -19,7 +19,7 @@ FASTNET = {'network': 'fastnet', 'widths': (24, 24, 32), 'convs_per_group': 3}
 NETWORKS = {
   'resnet': {'num_layers': 8, 'batch_norm_decay': 0.9},
   'resnet v2': {'num_layers': 14, 'resnet_version': 2},
-  'bottleneck': {'num_layers': 20, 'resnet_version': 2, 'bottleneck': True},
+  'bottleneck': {'num_layers': 11, 'resnet_version': 2, 'bottleneck': True},
   'wrn': {'network': 'wrn', 'wrn_depth': 16, 'wrn_widen_factor': 1},
   'vgg': {'network': 'vgg', 'vgg_layers': 11},
   'fastnet': FASTNET,

@@ -141,7 +141,6 @@ UPDATES = {'convolutions', 'offsets', 'head', 'second step'}
 EVERYTHING = UPDATES | {'loss', 'averages', 'evaluation'}
 BASE = {'train_batch_size': 4, 'train_steps': 400}
 PHASES = {**BASE, 'lr_values': (1.0, 0.1), 'lr_boundaries_epochs': (3,)}
-MUON = {**BASE, 'muon_learning_rate': 0.1}
 ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'train_on': 'train+validation'}, BASE, {'batches'}),
   ({'source': 'given_sources:listed'}, BASE, {'batches'}),
