@@ -263,8 +263,8 @@ def meet(name, start, expected, life, point):
       found = left(name, folder)
       differing = [key for key in {**found, **expected} if found.get(key) != expected.get(key)]
       assert not differing, [(key, found.get(key), expected.get(key)) for key in differing]
-    except Exception as error:
-      return 'failed', f'{what}: {error or traceback.format_exc()}'
+    except Exception:
+      return 'failed', f'{what}: {traceback.format_exc()}'
   return ('held', '') if is_met else ('missed', f'{what}: not met')
 
 

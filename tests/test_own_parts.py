@@ -116,6 +116,7 @@ def test_a_family_has_options(run_here, data_dir, tmp_path):
     ('outside_parts:NoName', 'is no class derived from cifar10.Family'),
     ('outside_parts:FailingCheck', "FailingCheck fails: KeyError: 'no such option' ("),
     ('outside_parts:TakenOption', 'has an option whose name is taken'),
+    ('outside_parts:TakenFlag', 'has an option whose name is taken'),
     ('outside_parts:gone', "has no attribute 'gone'"),
     ('gone_module:net', "cannot be imported: ModuleNotFoundError: No module named 'gone_module'"),
   ],
@@ -219,6 +220,14 @@ def late(images, labels, seed):
   return tf.numpy_function(lambda x: x[::0], [images], tf.uint8), labels
 
 
+def no_class(images, labels, seed):
+  return images, labels + 10
+
+
+def twice(images, labels, seed):
+  return images, 2 * tf.one_hot(labels, 10)
+
+
 @tf.function(autograph=False)
 def graph(images, labels, seed):
   with tf.control_dependencies([tf.debugging.assert_less(labels, 3, 'too many')]):
@@ -233,7 +242,11 @@ NO_BATCH = 'it must return images, uint8 .16, 32, 32, 3., and labels'
   [
     ('optimizer', 'outside_parts:gone', "cannot be imported: .* has no attribute 'gone'"),
     ('optimizer', lambda: None, r'fails: TypeError: .* takes 0 positional arguments but 1 was'),
-    ('optimizer', lambda rate: None, 'gives None: no tf.compat.v1.train.Optimizer'),
+    (
+      'optimizer',
+      lambda rate: None,
+      'returns a NoneType; it must return a tf.compat.v1.train.Optimizer',
+    ),
     ('optimizer', lambda rate: Optimizer(False, 'bare'), 'fails: NotImplementedError'),
     ('schedule', lambda step, run: [0.1, 0.2], 'fails: ValueError: '),
     ('augmentation', lambda x, y: (x, y), 'fails: TypeError: .* takes 2 positional arguments'),
@@ -243,6 +256,8 @@ NO_BATCH = 'it must return images, uint8 .16, 32, 32, 3., and labels'
     ('augmentation', lambda x, y, seed: (x[:8], y), NO_BATCH),
     ('augmentation', lambda x, y, seed: (x, y[:, None]), NO_BATCH),
     ('augmentation', lambda x, y, seed: (x, tf.one_hot(y, 9)), 'labels .16, 9.; make them .n, 10.'),
+    ('augmentation', no_class, 'no_class fails: Received a label value of 1'),
+    ('augmentation', twice, 'twice fails: .*must be probabilities, of sum 1'),
     ('augmentation', late, 'late fails: ValueError: slice step cannot be zero$'),
     ('augmentation', graph, 'graph fails: .*assertion failed: .too many.'),
   ],

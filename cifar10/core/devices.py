@@ -73,6 +73,9 @@ def session_config(
     # Or operations that have no device would run on a GPU that is not this program's.
     device_count={'CPU': num_cpu_towers, 'GPU': num_gpus},
     device_filters=device_filters,
+    # By `limits.set_threads`: TensorFlow may have read the variables before they were set.
+    intra_op_parallelism_threads=int(os.environ.get('TF_NUM_INTRAOP_THREADS') or 0),
+    inter_op_parallelism_threads=int(os.environ.get('TF_NUM_INTEROP_THREADS') or 0),
   )
 
 

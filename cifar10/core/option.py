@@ -78,7 +78,7 @@ FUNCTION = Check(
 PATTERN = Check(_is_pattern, 'must be a regular expression')
 
 
-def option(default: Any, help: str, check: Check | None = None, **declared: Any) -> Any:
+def option(default: Any, help: str | None, check: Check | None = None, **declared: Any) -> Any:
   """Returns a field of an options class; `declared` are fields of `Declaration`."""
   return dataclasses.field(default=default, metadata={'help': help, 'check': check, **declared})
 
@@ -103,7 +103,7 @@ class Declaration(NamedTuple):
   kind: Any  # One of _KINDS.
   is_optional: bool  # Accepts None, too.
   default: Any
-  help: str  # '': it has no flag, config.json alone has it.
+  help: str | None  # None: it has no flag, config.json alone has it.
   check: Check | None = None
   choices: tuple[Any, ...] = ()
   metavar: str | None = None  # As --help shows a value.

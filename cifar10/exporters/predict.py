@@ -47,7 +47,7 @@ def run(run: Run, names: Sequence[str], out: str) -> Iterator[Result]:
   counts = collections.Counter[str]()
   results = predict(estimator.load(run), images, count, counts)
   if out:
-    with files.naming_errors('--out', out), files.writing(out) as file:
+    with files.naming_errors('--out', out, is_first=True), files.writing(out) as file:
       file.writelines(files.json_text(result).encode() + b'\n' for result in results)
     accuracy = {'accuracy': round(counts['right'] / count, 6)} if split else {}
     yield {'out': out, 'images': count, 'unreadable': counts['unreadable'], **accuracy}

@@ -66,7 +66,12 @@ def parse(description: str, words: Sequence[str] | None = None) -> dict[str, Any
   own = families.find(network) if is_own else None
   if own and (taken := names(own) & _TAKEN):
     raise InputError(f'--network {network} has an option whose name is taken: {min(taken)}')
-  given = vars(full_parser(description, own, allow_abbrev=not is_call).parse_args(words))
+  try:
+    parser = full_parser(description, own, allow_abbrev=not is_call)
+  except argparse.ArgumentError as error:  # `no_sync`, beside the --no-sync of sync.
+    said = f'--network {network} has an option whose name is taken: {error}'
+    raise InputError(said) from None
+  given = vars(parser.parse_args(words))
   # An empty text adds none to a list.
   return {
     name: tuple(filter(None, value)) if isinstance(value, list) else value
@@ -97,7 +102,7 @@ def full_parser(
   for title, cls in {**COMMON, **titled}.items():
     group = parser.add_argument_group(title)
     for declared in declarations(cls):
-      if declared.help:
+      if declared.help is not None:
         _add_flag(group, declared)
   if own:  # What the built-in families have is refused by name.
     for declared in declarations(*families.BUILT_IN.values()):
@@ -117,7 +122,7 @@ def _recipes(parser: argparse.ArgumentParser) -> str:
 
 def _add_flag(group: argparse._ActionsContainer, declared: Declaration) -> argparse.Action:
   flag, default = flag_of(declared.name), shown_default(declared)
-  help = declared.help.replace('%', '%%') + (f' (default: {default})' if default else '')
+  help = (declared.help or '').replace('%', '%%') + (f' (default: {default})' if default else '')
   # A flag that is not given stays unset: recipe or job dir set it.
   add = functools.partial(group.add_argument, dest=declared.name, default=argparse.SUPPRESS)
   settings: dict[str, Any] = {'type': declared.parsed}

@@ -131,7 +131,7 @@ class HParams(Options):
   use_distortion_for_training: bool = option(True, 'augment by random crops, mirroring and cutout')
   batch_norm_decay: float = option(0.997, "decay of batch norm's moving averages a step", BELOW_ONE)
   # Whether that decay rises to its value: as `plan.check` sets it in a new job.
-  batch_norm_warmup: bool = option(False, '', fixed=True)
+  batch_norm_warmup: bool = option(False, None, fixed=True)
   batch_norm_epsilon: float = option(1e-5, 'added to the variance in batch norm', above(0))
   dtype: str = option(
     'float32', 'compute dtype; auto: what is fast here', choices=('auto', 'float32', 'bfloat16')

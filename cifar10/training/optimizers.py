@@ -97,7 +97,10 @@ def own_optimizer(name: str, rate: tf.Tensor) -> Optimizer:
   """Returns what --optimizer NAME makes of a rate, a float32 scalar; InputError if it fails."""
   made = called('--optimizer', name)(rate)
   if not isinstance(made, tf.compat.v1.train.Optimizer):
-    raise InputError(f'--optimizer {name} gives {made!r:.60}: no tf.compat.v1.train.Optimizer')
+    raise InputError(
+      f'--optimizer {name} returns a {type(made).__name__}; it must return a '
+      'tf.compat.v1.train.Optimizer, as tf.compat.v1.train.AdamOptimizer(rate)'
+    )
   made.apply_gradients = called('--optimizer', name, made.apply_gradients)
   return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -92,6 +93,7 @@ class JobEstimator(tf_estimator.Estimator):
         # TensorFlow skips a finished job's training, and a task of an all-reduce that is gone again
         # would be waited for.
         is_over = run.cluster.is_reduced and checkpoints.latest_step(run.job_dir) >= run.last_step
+        is_over &= bool(more.get('max_steps'))
         connected = run.role.connected(self.config.session_config)
         with self._examples.reading(), contextlib.nullcontext() if is_over else connected:
           self._tell_lost_steps()
@@ -294,9 +296,13 @@ def tell_of_error(error: BaseException, run: Run, callbacks: Sequence[Callback])
     except CommandError as failed:
       log.error('error: %s', failed)
   own = run.hparams.augmentation.augmentation
-  if own and '[[IteratorGetNext]]' in str(error):  # Of an operation in the input pipeline.
-    said = str(error).partition('\n\n')[2].partition('\n\t [[')[0].partition('\nTraceback')[0]
-    raise InputError(f'--augmentation {own} fails: {" ".join(said.split())}') from None
+  if own and isinstance(error, (tf.errors.InvalidArgumentError, tf.errors.UnknownError)):
+    # Of the cross-entropy, whose labels are no classes, or of an operation in the input pipeline.
+    fault = re.search('Received a label value[^.]*', str(error))
+    said = fault[0] if fault else str(error).partition('\n\n')[2] or str(error)
+    if fault or '[[IteratorGetNext]]' in str(error):
+      said = ' '.join(re.split(r'\n\t \[\[|\nTraceback', said)[0].split())
+      raise InputError(f'--augmentation {own} fails: {said}') from None
   if isinstance(error, tf.compat.v1.train.NanLossDuringTrainingError):
     said = f'--learning-rate {run.hparams.learning_rate}'
     remedy = 'lower it, name a new --job-dir or resume from the last checkpoint'

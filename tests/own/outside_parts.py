@@ -135,6 +135,10 @@ class TakenOption(Outside):
   control: float = option(0.5, 'taken')
 
 
+class TakenFlag(Outside):
+  no_sync: bool = option(False, 'that of --sync')
+
+
 class SharedOption(Outside):
   widths: tuple[int, ...] = option((4,), 'of fastnet, too')
 
