@@ -33,8 +33,9 @@ def run(run: Run, names: Sequence[str], out: str) -> Iterator[Result]:
   """Classifies the images of files and folders, or a split, with a process's checkpoint.
 
   Yields an image's name, its class and the probability of every class; or its name and an error.
-  With `out` these go into that file, or StorageError is raised, and one object says how many there
-  are. Raises SomeFailedError at the end, where an image could not be read.
+  With `out` these go into that file, and one object says how many there are. Raises InputError for
+  a file that cannot be written, StorageError for a full disk; SomeFailedError at the end, where an
+  image could not be read.
   """
   if split := run.options.subset:
     pixels, labels = evaluator.held_out(run, split).all_examples()

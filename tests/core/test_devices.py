@@ -25,6 +25,9 @@ ON_X86 = pytest.mark.skipif(
 @ON_X86
 def test_onednn_is_on_unless_the_user_says_not():
   """Also on processors for which TensorFlow leaves it off; `make test-kernels` says not."""
+  environment = {name: text for name, text in os.environ.items() if 'ONEDNN' not in name}
+  code = "import cifar10, os; print(os.environ['TF_ENABLE_ONEDNN_OPTS'])"
+  assert checkout.python('-c', code, env=environment, must_succeed=True).stdout == '1\n'
   given = os.environ['TF_ENABLE_ONEDNN_OPTS']
   state = f'{"off" if given == "0" else "on"} (TF_ENABLE_ONEDNN_OPTS is {given})'
   assert devices.described_kernels() == f'oneDNN kernels are {state}'
@@ -115,3 +118,5 @@ def test_a_containers_processor_time_counts(tree, monkeypatch, groups, cores):
   assert [os.environ.get(name) for name in kinds] == ['5', None if cores == 8 else str(cores)]
   config = devices.session_config(3, 2)
   assert (config.device_count, config.allow_soft_placement) == ({'CPU': 3, 'GPU': 2}, True)
+  found = config.intra_op_parallelism_threads, config.inter_op_parallelism_threads
+  assert found == (5, 0 if cores == 8 else cores)

@@ -238,8 +238,8 @@ class Teller(OfRun):
   def after_create_session(self, session, coord):
     config, kinds = session._config, ('Conv2D', 'VarHandleOp')
     told = {
-      'intra threads': os.environ['TF_NUM_INTRAOP_THREADS'],
-      'inter threads': os.environ['TF_NUM_INTEROP_THREADS'],
+      'intra threads': config.intra_op_parallelism_threads,
+      'inter threads': config.inter_op_parallelism_threads,
       'logs devices': config.log_device_placement,
       'devices': sorted({op.device for op in session.graph.get_operations() if op.type in kinds}),
       'deterministic': determinism.is_op_determinism_enabled(),
