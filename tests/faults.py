@@ -172,7 +172,7 @@ def watched(name):
 
 
 def digest(content):
-  return hashlib.sha256(content).hexdigest()
+  return hashlib.sha256(content).hexdigest()[:12]
 
 
 def variables(prefix):
@@ -378,7 +378,7 @@ def main():
       for end, what in tqdm.tqdm(results, total=len(points), unit=' points'):
         ends[end] += 1
         if what:
-          tell(what if FLAGS.only else f'{what[:400]!r}')
+          tell(what if FLAGS.only else f'{what[:2000]!r}')
   result = {'command': FLAGS.command, 'seed': SEED, 'calls': len(calls)}
   result |= {'renames': sum(' rename ' in call for call in calls), 'unordered': len(unordered)}
   result |= {'points': collections.Counter(outcome for outcome, _ in points)}

@@ -77,13 +77,19 @@ class SaveHook(tf.compat.v1.train.CheckpointSaverHook):
 
   def _step_ended(self, run_context: Any, run_values: Any) -> None:
     super().after_run(run_context, run_values)
-    step = run_values.results + 1
-    if any(each.should_trigger_for_step(step) for each in (self._others, self._clock)):
+    # Read beside the update, the step before it; at times the one after it, so it is read again.
+    if self._is_due(run_values.results + 1) and self._is_due(self._step(run_context.session)):
       self.save_now(run_context.session, evaluating=False)
+
+  def _is_due(self, step: int) -> bool:
+    return any(each.should_trigger_for_step(step) for each in (self._others, self._clock))
+
+  def _step(self, session: Any) -> int:
+    return int(session.run(self._global_step_tensor))
 
   def save_now(self, session: Any, evaluating: bool) -> str:
     """Saves and returns the checkpoint; also evaluates it if `evaluating`."""
-    step = int(session.run(self._global_step_tensor))
+    step = self._step(session)
     self._save(session, step, evaluating)
     if evaluating:  # Else the evaluation of this step may still be due.
       self._timer.update_last_triggered_step(step)

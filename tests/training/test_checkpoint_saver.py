@@ -35,6 +35,17 @@ class _Saved(Callback):
     assert self.values[-1][0] == step
 
 
+def _hook(kind, job_dir, callback, is_sync=True, has_evaluator=False, **options):
+  """A hook whose checkpoints stay; each third step is due for an evaluation."""
+  saver = tf.compat.v1.train.Saver(max_to_keep=9, save_relative_paths=True)
+  tf.compat.v1.add_to_collection('savers', saver)
+  run = types.SimpleNamespace(job_dir=str(job_dir), evaluates=True)
+  run.cluster = Cluster(has_evaluator=has_evaluator)
+  run.options = RunOptions(str(job_dir), **{'eval_every_steps': 3, **options})
+  run.role = types.SimpleNamespace(is_sync=is_sync)
+  return kind(run, [callback])
+
+
 @pytest.mark.parametrize(
   ('options', 'saved'),
   [
@@ -53,15 +64,8 @@ def test_a_checkpoint_is_saved_when_the_later_update_is_made(tmp_path, monkeypat
   with tf.Graph().as_default():
     step = tf.compat.v1.train.get_or_create_global_step()
     average = tf.compat.v1.get_variable('average', [], tf.int64, tf.zeros_initializer())
-    saver = tf.compat.v1.train.Saver(max_to_keep=9, save_relative_paths=True)
-    tf.compat.v1.add_to_collection('savers', saver)
     seen = _Saved()
-    options = {'eval_every_steps': 3, **options}
-    run = types.SimpleNamespace(job_dir=str(tmp_path), evaluates=True)
-    run.cluster = Cluster(has_evaluator=options.pop('has_evaluator', False))
-    run.options = RunOptions(str(tmp_path), **options)
-    run.role = types.SimpleNamespace(is_sync=True)
-    hook = checkpoint_saver.SaveHook(run, [seen])
+    hook = _hook(checkpoint_saver.SaveHook, tmp_path, seen, **options)
     hook._listeners = [listener := mock.Mock(**{'after_save.return_value': None})]
     hooks = [hook, _Updates(step.assign_add(1))]
     batch = average.assign_add(1)
@@ -75,3 +79,26 @@ def test_a_checkpoint_is_saved_when_the_later_update_is_made(tmp_path, monkeypat
   assert files == {f'model.ckpt-{at}' for at in saved}
   listed = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
   assert [os.path.basename(path) for path in listed] == sorted(files)
+
+
+class _ReadLate(checkpoint_saver.SaveHook):
+  """Whose step is read after the batch's update, as it may be where both are of one batch."""
+
+  def after_run(self, run_context, run_values):
+    step = run_context.session.run(self._global_step_tensor)
+    super().after_run(run_context, run_values._replace(results=step))
+
+
+def test_no_step_is_saved_early_where_it_is_read_late(tmp_path):
+  """As 3, 7 and 11 were, of a tiny network that saves every 4 steps, in one of 15 trainings."""
+  with tf.Graph().as_default():
+    step = tf.compat.v1.train.get_or_create_global_step()
+    average = tf.compat.v1.get_variable('average', [], tf.int64, tf.zeros_initializer())
+    seen = _Saved()
+    every = {'eval_every_steps': 4, 'save_every_steps': 2}
+    hook = _hook(_ReadLate, tmp_path, seen, is_sync=False, **every)
+    updates = tf.group(average.assign_add(1), step.assign_add(1))
+    with tf.compat.v1.train.SingularMonitoredSession([hook]) as session:
+      for _ in range(9):
+        session.run(updates)
+  assert seen.values == [(at, at) for at in (0, 2, 4, 6, 8, 9)]
