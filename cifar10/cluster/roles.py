@@ -5,13 +5,14 @@ The ways differ in how a process connects, how gradients become an update, and i
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from cifar10.cluster import all_reduce, control, parameter_server, sync
 from cifar10.cluster.liveness import LivenessMonitor
+from cifar10.cluster.parameter_server import Gradients
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import Cluster
 from cifar10.core.errors import TaskLostError
@@ -20,8 +21,6 @@ from cifar10.options.run_options import RunOptions
 
 ALONE = Cluster()
 _DEFAULTS = RunOptions(job_dir='.')
-Hooks = list[tf.compat.v1.train.SessionRunHook]
-Gradients = Sequence[tuple[tf.Tensor, tf.Variable]]
 
 
 class Role:
@@ -125,11 +124,6 @@ class Role:
       last_step=last_step,
       in_order=self._in_order,
     )
-
-  def with_control(self, hooks: Hooks) -> Hooks:
-    """Returns these session hooks with the one that sends or obeys the chief's control state."""
-    # In an all-reduce the step itself sends the state to all.
-    return [self.control, *hooks] if self.cluster.is_reduced else [*hooks, self.control]
 
   @contextlib.contextmanager
   def connected(self, session_config: tf.compat.v1.ConfigProto) -> Iterator[None]:

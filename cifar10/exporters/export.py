@@ -91,8 +91,9 @@ def _accuracies(
   job_dir: str, hparams: HParams, checkpoint: str, step: int, weights: str
 ) -> dict[str, float]:
   """Returns the training's own accuracies by split; only those of these weights and views."""
-  if not checkpoints.is_saved(checkpoint, job_dir, step):
-    return {}
+  own = map(files.absolute, (job_dir, os.path.join(job_dir, checkpoints.BEST)))
+  if files.absolute(os.path.dirname(checkpoint)) not in own or not checkpoints.step_of(checkpoint):
+    return {}  # `checkpoint average` may have written it.
   found: dict[str, float] = {}
   views = {'tta': hparams.tta, 'tta_below': hparams.tta_below}
   for event in filter(metrics_log.is_evaluation, metrics_log.read(job_dir)):

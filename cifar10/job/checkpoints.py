@@ -114,14 +114,6 @@ def step_of(checkpoint: str) -> int | None:
   return int(named[1]) if named else None
 
 
-def is_saved(checkpoint: str, job_dir: str, step: int) -> bool:
-  """Tells whether a job's training saved this checkpoint of a step, or its copy in best/."""
-  folder, named = files.absolute(os.path.dirname(checkpoint)), step_of(checkpoint)
-  is_own = folder in map(files.absolute, (job_dir, os.path.join(job_dir, BEST)))
-  # Asynchronous workers make steps between the naming and the save.
-  return is_own and named is not None and named <= step
-
-
 def find(job_dir: str, named: str | None) -> str:
   """Returns the path of a whole checkpoint: the latest, or the `named` one, a path or BEST.
 

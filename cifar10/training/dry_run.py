@@ -64,7 +64,7 @@ def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
 def _steps(run: Run) -> dict[str, Any]:
   """Returns how many steps to train, and how many an epoch has."""
   num_examples = experiment.training_examples(run).num_examples_per_epoch()
-  run = experiment.for_training(run, num_examples, with_evaluations=False)
+  run = experiment.for_training(run, num_examples)
   return {
     'examples_per_epoch': num_examples,
     'examples_per_step': run.examples_per_step,

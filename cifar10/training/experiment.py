@@ -92,7 +92,7 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   seen = hparams.family, examples.first_images, run.data
   prepared = fastnet.prepare(*seen, run.session_config(), run.placement.num_gpus)
   training = Training(run.role, count, prepared, warm_start.initializers(run))
-  run = for_training(run, count, with_evaluations=with_evaluations)
+  run = dataclasses.replace(for_training(run, count), evaluates=with_evaluations)
   estimator = JobEstimator(run, training, examples)
   if with_evaluations and run.role.evaluates_at_the_end:
     estimator.evaluator.check()  # Here, so that a damaged split is found before training.
@@ -126,15 +126,13 @@ def training_examples(run: Run) -> Examples:
   )
 
 
-def for_training(run: Run, examples_per_epoch: int, *, with_evaluations: bool) -> Run:
+def for_training(run: Run, examples_per_epoch: int) -> Run:
   """Returns the run with what only a training knows: its epoch, and its length in steps."""
   hparams = run.hparams
   if epochs := hparams.train_epochs:
     steps = schedules.steps_of(epochs, examples_per_epoch, run.examples_per_step)
     hparams = dataclasses.replace(hparams, train_steps=steps)
-  return dataclasses.replace(
-    run, hparams=hparams, examples_per_epoch=examples_per_epoch, evaluates=with_evaluations
-  )
+  return dataclasses.replace(run, hparams=hparams, examples_per_epoch=examples_per_epoch)
 
 
 def input_fn(run: Run, examples: Examples) -> Callable[[], tf.data.Dataset]:

@@ -1,7 +1,5 @@
 """Builds a job's network aside, to count and to check what it has."""
 
-import dataclasses
-
 import tensorflow as tf
 
 from cifar10.core import devices
@@ -18,16 +16,14 @@ def network_size(hparams: HParams, data: DatasetInfo) -> tuple[int, int]:
   The latter are multiply-accumulates of 2-D convolutions and matrix products, as in papers. Builds
   the network aside; computes nothing.
   """
-  graph = _built_aside(hparams, data)
+  graph = _built_aside(hparams, data, 1)
   trained = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
   return sum(variable.shape.num_elements() for variable in trained), _multiplications(graph)
 
 
-def variable_shapes(
-  hparams: HParams, data: DatasetInfo, num_images: int | None = 1
-) -> tuple[dict[str, list[int]], set[str]]:
+def variable_shapes(hparams: HParams, data: DatasetInfo) -> tuple[dict[str, list[int]], set[str]]:
   """Returns the shapes of all variables of the network by name, and the trained ones' names."""
-  graph, keys = _built_aside(hparams, data, num_images), tf.compat.v1.GraphKeys
+  graph, keys = _built_aside(hparams, data, None), tf.compat.v1.GraphKeys
   variables = graph.get_collection(keys.GLOBAL_VARIABLES)[1:]  # The first is the global step.
   trained = {variable.op.name for variable in graph.get_collection(keys.TRAINABLE_VARIABLES)}
   return {variable.op.name: variable.shape.as_list() for variable in variables}, trained
@@ -39,7 +35,7 @@ class OwnNetworkHook(tf.compat.v1.train.SessionRunHook):
   def __init__(self, hparams: HParams, data: DatasetInfo):
     """Raises InputError if the network fails in evaluation."""
     self._flag = f'--network {hparams.family.PLACE}'
-    self._evaluated, _ = variable_shapes(hparams, data, num_images=None)
+    self._evaluated, _ = variable_shapes(hparams, data)
 
   def begin(self) -> None:
     """Raises InputError if the evaluation has variables that the training does not have."""
@@ -53,10 +49,8 @@ class OwnNetworkHook(tf.compat.v1.train.SessionRunHook):
         )
 
 
-def _built_aside(hparams: HParams, data: DatasetInfo, num_images: int | None = 1) -> tf.Graph:
+def _built_aside(hparams: HParams, data: DatasetInfo, num_images: int | None) -> tf.Graph:
   """Returns a graph with the network, as it evaluates so many images."""
-  if hparams.dtype == 'auto':  # Not yet decided.
-    hparams = dataclasses.replace(hparams, dtype='float32')
   with devices.side_graph() as graph:
     tf.compat.v1.train.create_global_step()  # A user's network may read it.
     built = families.build(hparams, families.layer_settings(hparams, False), data)

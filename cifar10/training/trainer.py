@@ -127,9 +127,10 @@ class JobEstimator(tf_estimator.Estimator):
     self._others[:] = registry.make_all(run)
     callbacks[:] = [self._meter, *self._others]
     # The meter and the callbacks precede the saver, so that on_step_end runs before a save. The
-    # control hooks, which end training, come after all that may request an end.
-    hooks = [*callbacks, *savers, self.task_hook]
-    return run.role.with_control(hooks)
+    # control hook, which ends training, comes after all that may request an end; in an all-reduce
+    # it comes first: the step itself sends the chief's orders to all.
+    hooks, control = [*callbacks, *savers, self.task_hook], run.role.control
+    return [control, *hooks] if run.cluster.is_reduced else [*hooks, control]
 
   def _predictor(self) -> Callable[[np.ndarray], np.ndarray]:
     network = Predictor(self._run)

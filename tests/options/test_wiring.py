@@ -129,7 +129,7 @@ def observe(given, data_dir):
   family = {} if 'network' in given else {'family': Tiny()}
   hparams = dataclasses.replace(from_values(given), **family)
   run = Run(hparams, RunOptions('unused'), roles.Role(), CIFAR10, None)
-  hparams = experiment.for_training(run, EPOCH, with_evaluations=False).hparams
+  hparams = experiment.for_training(run, EPOCH).hparams
   seen = {}
   for look in (observe_training, observe_evaluation, observe_input):
     seen.update(look(hparams, data_dir))

@@ -92,4 +92,4 @@ def test_epochs_are_counted_in_steps(gradients, expected):
   role, where = roles.Role(), Placement(0, 'CPU')
   role.gradients_per_update = gradients
   run = Run(HParams(train_epochs=3.0), RunOptions('job'), role, CIFAR10, where)
-  assert for_training(run, 40_000, with_evaluations=False).last_step == expected
+  assert for_training(run, 40_000).last_step == expected
