@@ -219,7 +219,7 @@ class LivenessMonitor(SignalMonitor):
   def _listen(self) -> socket.socket:
     """Listens at this task's port; raises InputError if it cannot."""
     cluster = self._cluster
-    _, port = _place(cluster.addresses[cluster.task_type][cluster.task_index])
+    port = int(cluster.addresses[cluster.task_type][cluster.task_index].rpartition(':')[2])
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     try:
@@ -249,16 +249,11 @@ def knock(address: str, hear: Callable[[socket.socket], None] = lambda door: Non
   that nobody listens, its kernel has ended the connections of who did. A name that nobody knows is
   of no host; one that cannot be asked for may be. `hear` is called with the connection.
   """
+  host, _, port = address.rpartition(':')
   try:
-    with socket.create_connection(_place(address), timeout=1) as door:
+    with socket.create_connection((host.strip('[]'), int(port)), timeout=1) as door:
       hear(door)
   except OSError as error:
     is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
     return ENDED if is_unknown or isinstance(error, ConnectionRefusedError) else _SILENT
   return _HERE
-
-
-def _place(address: str) -> tuple[str, int]:
-  """Returns the host, without brackets, and the port of 'host:port'."""
-  host, _, port = address.rpartition(':')
-  return host.strip('[]'), int(port)

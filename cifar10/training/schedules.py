@@ -42,11 +42,14 @@ def learning_rates(
   They are those of --schedule, a triangle, or phases; a boundary is the first step of its phase.
   `tf.compat.v1.train.piecewise_constant` changes one step later, at boundaries + 1; He et al. cut
   'at 32k iterations', after 32,000 steps, numbers 0 to 31,999.
+
+  Raises InputError for a --schedule that fails or gives no scalar.
   """
   rates = hparams.learning_rate, hparams.muon_learning_rate
-  if hparams.schedule:
+  if name := hparams.schedule:
     course = Course(rates[0], hparams.train_steps, examples_per_epoch / examples_per_step)
-    rate = own_rate(hparams.schedule, global_step, course)
+    own = called('--schedule', name)(tf.cast(global_step, tf.float32), course)
+    rate = called('--schedule', name, lambda: tf.reshape(tf.cast(own, tf.float32), []))()
     return Rates(rate, rate * (rates[1] / rates[0]))
   if hparams.lr_triangle:
     factor = triangle(global_step, hparams.train_steps, *hparams.lr_triangle)
@@ -59,12 +62,6 @@ def learning_rates(
   phase = tf.reduce_sum(reached)
   of_phases = ([rate * factor for factor in hparams.lr_values] for rate in rates)
   return Rates(*(tf.gather(tf.constant(values, tf.float32), phase) for values in of_phases))
-
-
-def own_rate(name: str, global_step: tf.Tensor, course: Course) -> tf.Tensor:
-  """Returns the rate of --schedule NAME, float32; raises InputError if it returns no scalar."""
-  rate = called('--schedule', name)(tf.cast(global_step, tf.float32), course)
-  return called('--schedule', name, lambda: tf.reshape(tf.cast(rate, tf.float32), []))()
 
 
 def triangle(
