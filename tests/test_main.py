@@ -78,6 +78,8 @@ REFUSED = """
 --epochs 5 -> did you mean --train-epochs?
 --lr 0.1 -> did you mean --learning-rate?
 --batch-size 64 -> did you mean --train-batch-size?
+--mixup 0.2 -> did you mean --augmentation?
+--dropout 0.5 -> --dropout 0.5; see --help
 --learning_rate 0.1 -> did you mean --learning-rate?
 --label-smoothing 1
 --learning-rate nan

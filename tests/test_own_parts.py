@@ -1,6 +1,7 @@
 """Networks and callbacks of a module outside of the program: by flags, in one process and more."""
 
 import json
+import math
 import shutil
 import sys
 
@@ -224,6 +225,10 @@ def no_class(images, labels, seed):
   return images, labels + 10
 
 
+def negative(images, labels, seed):
+  return images, 1.5 * tf.one_hot(labels, 10) - 0.5 * tf.one_hot(labels - 1, 10)
+
+
 def twice(images, labels, seed):
   return images, 2 * tf.one_hot(labels, 10)
 
@@ -257,6 +262,7 @@ NO_BATCH = 'it must return images, uint8 .16, 32, 32, 3., and labels'
     ('augmentation', lambda x, y, seed: (x, y[:, None]), NO_BATCH),
     ('augmentation', lambda x, y, seed: (x, tf.one_hot(y, 9)), 'labels .16, 9.; make them .n, 10.'),
     ('augmentation', no_class, 'no_class fails: Received a label value of 1'),
+    ('augmentation', negative, 'negative fails: .*must be probabilities, of sum 1'),
     ('augmentation', twice, 'twice fails: .*must be probabilities, of sum 1'),
     ('augmentation', late, 'late fails: .*ValueError: slice step cannot be zero$'),
     ('augmentation', graph, 'graph fails: .*assertion failed: .too many.'),
@@ -268,3 +274,8 @@ def test_what_does_not_fit_a_door_is_refused(data_dir, tmp_path, door, own, says
     cifar10.train(tmp_path, data_dir, train_steps=1, **TINY, **{door: own})
   assert '\n' not in str(error.value)
   assert cifar10.train(tmp_path, data_dir, train_steps=1, **TINY)['global_step'] == 1
+
+
+def test_a_schedule_whose_rate_is_no_number_is_named(data_dir, tmp_path):
+  with pytest.raises(InputError, match='became NaN with --schedule given:function;'):
+    cifar10.train(tmp_path, data_dir, train_steps=1, **TINY, schedule=lambda step, run: math.nan)

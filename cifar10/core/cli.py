@@ -21,7 +21,11 @@ from cifar10.core.logs import one_line
 from estimator_again import NotTestedError
 
 # Words of the field -> the flag that is meant, where another one is spelt more alike.
-_MEANT = {'--batch-size': '--train-batch-size', '--lr': '--learning-rate'}
+_MEANT = {
+  '--batch-size': '--train-batch-size',
+  '--lr': '--learning-rate',
+  '--mixup': '--augmentation',
+}
 
 _results: IO[str] | None = None  # Standard output, in a process that keeps it for results.
 
@@ -70,7 +74,7 @@ class OneLineParser(argparse.ArgumentParser):
       raise InputError(f'{flag} is gone since version 2: {gone.FLAGS[flag]}')
     known = [each for each in self._option_string_actions if not each.startswith('--no-')]
     meant = [each for each in (_MEANT.get(flag),) if each in known]
-    meant += difflib.get_close_matches(flag, known, 1)
+    meant += difflib.get_close_matches(flag, known, 1, 0.72)
     raise InputError(f'{message}; {f"did you mean {meant[0]}? " if meant else ""}see --help')
 
 

@@ -305,7 +305,8 @@ def tell_of_error(error: BaseException, run: Run, callbacks: Sequence[Callback])
       said = ' '.join(re.split(r'\n\t \[\[|\nTraceback', said)[0].split())
       raise InputError(f'--augmentation {own} fails: {said}') from None
   if isinstance(error, tf.compat.v1.train.NanLossDuringTrainingError):
-    said = f'--learning-rate {run.hparams.learning_rate}'
+    schedule, rate = run.hparams.schedule, run.hparams.learning_rate
+    said = f'--schedule {schedule}' if schedule else f'--learning-rate {rate}'
     remedy = 'lower it, name a new --job-dir or resume from the last checkpoint'
     for name, rate in run.role.control.state.rates().items():
       said = f'{name}={rate:g}, as control set it'
