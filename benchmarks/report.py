@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import tables
 from records import ROOT, read
 
-DOCUMENTS = ('README.md', 'docs/results.md', 'docs/support.md')
+DOCUMENTS = ('README.md', 'docs/failures.md', 'docs/results.md', 'docs/support.md')
 _PLACE = re.compile(r'(<!-- made: (\S+) -->\n).*?(<!-- /made -->)', re.S)
 
 

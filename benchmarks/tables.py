@@ -290,6 +290,18 @@ def _support(record: dict) -> str:
   return _markdown('Python | TensorFlow | outcome', rows, words=3) + said
 
 
+def _faults(record: dict) -> str:
+  """How many points of failure tests/faults.py tried of each command, by what happened there."""
+  outcomes = ('KILL', 'TORN', 'FULL', 'BROKEN', 'TIME')
+  rows = [
+    [row['command'], row['calls'], *(row.get(each, 0) for each in outcomes), row['failed']]
+    for row in record['rows']
+  ]
+  _, *numbers = zip(*rows, strict=True)
+  heads = f'command | calls | {" | ".join(outcomes)} | failing'
+  return _markdown(heads, [*rows, ['all', *map(sum, numbers)]])
+
+
 def _protocol_cost(record: dict) -> str:
   """What a cluster's step costs when it computes next to nothing; beside an earlier commit."""
   steps = record.get('milliseconds_per_step')
@@ -320,6 +332,7 @@ def _shown(name: str) -> str:
 # Of results that have one of their own, by the file's name.
 _TABLES = {
   'cluster': _rates,
+  'faults': _faults,
   'inference': _inference,
   'input_pipeline': _rates,
   'startup': _startup,
