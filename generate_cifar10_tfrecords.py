@@ -164,7 +164,8 @@ def _write(path: str, examples: Iterable[archive.Example]) -> int:
   from cifar10.data import records  # noqa: PLC0415  (TensorFlow, for which refusals do not wait)
 
   split = os.path.basename(path).partition('.')[0]
-  return records.write_examples(path, logs.bar(examples, unit=' images', desc=split))
+  with logs.bar(examples, unit=' images', desc=split) as shown:
+    return records.write_examples(path, shown)
 
 
 def _paths(data_dir: str) -> dict[str, str]:
