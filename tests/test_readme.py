@@ -27,10 +27,10 @@ my_source.py my_network.py program.py cifar10.py cifar10_model.py cifar10_utils.
 with_flags.py onednn.py cluster_accuracy.py soak_memory.py python_calls.py loader_peer.py
 python_source.py tests/wire.py
 """
-# Flags of Slurm, Docker and TensorBoard; ours with its no, and of a result at an earlier commit.
+# Of Slurm, Docker, TensorBoard and tests/faults.py; ours with its no; of an older commit's result.
 OTHER_FLAGS = """
 --nodes --ntasks-per-node --gpus-per-node --gpus-per-task --cpus-per-task --gpus --build-arg
---requeue --logdir --no-nesterov --lr-boundaries-steps --only
+--requeue --logdir --no-nesterov --lr-boundaries-steps --only --outcomes --sample
 """
 
 
