@@ -424,7 +424,7 @@ def test_a_task_that_never_comes_up(cluster, missing, flags):
 
 def run(data_dir, job_dir, *flags):
   command = [sys.executable, '-m', 'cifar10.local_cluster', '--workers', '1', '--ps', '1', '--']
-  flags = ['--data-dir', data_dir, '--job-dir', job_dir, *SMALL, *TINY, *flags]
+  flags = ['--data-dir', data_dir, '--job-dir', job_dir, *SMALL, *RESNET, *flags]
   process = subprocess.Popen(
     [*command, *map(str, flags)],
     cwd=checkout.ROOT,

@@ -171,12 +171,12 @@ def test_the_examples_train(data_dir, tmp_path, name):
   serving = subprocess.Popen(server, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
   with followed(serving):
     port = re.search('[0-9]+', serving.stdout.readline())[0]
-    flags = ['--train-steps', 2600, '--examples-per-epoch', 40_000]
+    flags = ['--train-batch-size', 128, '--train-steps', 320, '--examples-per-epoch', 40_000]
     process = started(data_dir, tmp_path, name, *flags, SERVER=f'127.0.0.1:{port}')
     with followed(process):
       output, log = process.communicate(timeout=300)
     serving.terminate()
     assert 'Traceback' not in serving.communicate()[1]
   assert process.returncode == 0, log
-  assert json.loads(output)['global_step'] == 2600  # 2,500 steps are an epoch.
+  assert json.loads(output)['global_step'] == 320  # 312.5 steps are an epoch.
   assert 'on 40,000 examples' in log
