@@ -226,7 +226,7 @@ def no_class(images, labels, seed):
 
 
 def negative(images, labels, seed):
-  return images, 1.5 * tf.one_hot(labels, 10) - 0.5 * tf.one_hot(labels - 1, 10)
+  return images, 1.5 * tf.one_hot(labels, 10) - 0.5 * tf.one_hot((labels + 1) % 10, 10)
 
 
 def twice(images, labels, seed):

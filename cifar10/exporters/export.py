@@ -91,8 +91,9 @@ def _accuracies(
   job_dir: str, hparams: HParams, checkpoint: str, step: int, weights: str
 ) -> dict[str, float]:
   """Returns the training's own accuracies by split; only those of these weights and views."""
-  own = map(files.absolute, (job_dir, os.path.join(job_dir, checkpoints.BEST)))
-  if files.absolute(os.path.dirname(checkpoint)) not in own or not checkpoints.step_of(checkpoint):
+  folder, named = files.absolute(os.path.dirname(checkpoint)), checkpoints.step_of(checkpoint)
+  is_own = folder in map(files.absolute, (job_dir, os.path.join(job_dir, checkpoints.BEST)))
+  if not is_own or named is None or named > step:  # Workers make steps between naming and save.
     return {}  # `checkpoint average` may have written it.
   found: dict[str, float] = {}
   views = {'tta': hparams.tta, 'tta_below': hparams.tta_below}
