@@ -19,19 +19,19 @@ CLUSTER = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 @pytest.mark.parametrize(
   ('command', 'sample'),
   [
-    *(pytest.param(each, 4, marks=pytest.mark.slow) for each in ALONE),
+    *(pytest.param(each, 6, marks=pytest.mark.slow) for each in ALONE),
     pytest.param('sync', 4, marks=CLUSTER),
     *(pytest.param(e, 9, marks=[*CLUSTER, pytest.mark.long]) for e in ('async', 'all-reduce')),
   ],
 )
 def test_some_of_all_instants(command, sample):
-  """And as many random moments, some of which may be later than the end."""
+  """And as many random moments, of which a few may be later than the end."""
   outcomes = ['--outcomes', 'KILL,TORN,FULL,BROKEN,TIME', '--sample', sample]
   ran = checkout.python('tests/faults.py', command, *outcomes, timeout=1200)
   points = succeeded(ran)
   assert sum(points['points'].values()) == 2 * sample
   assert (points['failed'], points['unordered']) == (0, 0), ran.stderr
-  assert points['missed'] < sample, ran.stderr
+  assert points['missed'] <= 2, ran.stderr
   assert points['calls'] > 40 and points['renames'] > 1
 
 
