@@ -11,7 +11,6 @@ the training images. A FILE that ends in .npz has numpy arrays; any other is a c
 `cifar10_main.py --checkpoint FILE`.
 """
 
-import argparse
 import functools
 
 from cifar10.core import cli, files, logs, start_tensorflow
@@ -19,20 +18,6 @@ from cifar10.core import cli, files, logs, start_tensorflow
 
 def main() -> None:
   """Runs the command `list`, `dump` or `average`, and prints one JSON object."""
-  command = _parser().parse_args()
-  start_tensorflow.start()  # So late that --help and errors do not wait.
-  from cifar10.training import checkpoint_tool  # noqa: PLC0415
-
-  logs.set_up()
-  verbs = {
-    'list': checkpoint_tool.list_variables,
-    'dump': checkpoint_tool.dump,
-    'average': checkpoint_tool.average,
-  }
-  cli.print_result(files.json_text(verbs[command.verb](command)))
-
-
-def _parser() -> argparse.ArgumentParser:
   parser = cli.OneLineParser(description=__doc__)
   verbs = parser.add_subparsers(dest='verb', required=True, metavar='list|dump|average')
   listing = verbs.add_parser('list', help='list the variables')
@@ -47,7 +32,17 @@ def _parser() -> argparse.ArgumentParser:
   average.add_argument('--data-dir', required=True, help='data dir with the training images')
   for verb in (dump, average):
     verb.add_argument('--out', required=True, metavar='FILE', help='file to write; must not exist')
-  return parser
+  command = parser.parse_args()
+  start_tensorflow.start()  # So late that --help and errors do not wait.
+  from cifar10.training import checkpoint_tool  # noqa: PLC0415
+
+  logs.set_up()
+  tools = {
+    'list': checkpoint_tool.list_variables,
+    'dump': checkpoint_tool.dump,
+    'average': checkpoint_tool.average,
+  }
+  cli.print_result(files.json_text(tools[command.verb](command)))
 
 
 run = functools.partial(cli.run_process, main)  # The script of pyproject.toml.

@@ -14,9 +14,7 @@ from collections.abc import Mapping
 def tf_config(environment: Mapping[str, str]) -> str:
   """Returns TF_CONFIG: the chief is rank 0; workers follow, then servers, then an evaluator.
 
-  Raises:
-    KeyError: Slurm or deploy/slurm.sh has not set a variable.
-    ValueError: too few tasks, or tasks that do not fill the nodes evenly.
+  Raises KeyError: no such variable; ValueError: too few tasks, or none that fill the nodes evenly.
   """
   hosts = environment['HOSTS'].split()
   num_tasks, rank = int(environment['SLURM_NTASKS']), int(environment['SLURM_PROCID'])

@@ -172,11 +172,10 @@ class LivenessMonitor(SignalMonitor):
       return
     if time.monotonic() - self._reported >= _REPORT_SECONDS:
       self._reported = time.monotonic()
-      is_there = {_HERE, _BACK}
       missing = [
         name
         for name, (found, _) in self._found.items()
-        if found not in is_there or self._hangs.get(name)
+        if found not in (_HERE, _BACK) or self._hangs.get(name)
       ]
       if time.monotonic() - self._waiting_since < _REPORT_SECONDS:  # Steps are made, if not saved.
         missing = [name for name in missing if name == CHIEF]

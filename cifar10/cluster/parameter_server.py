@@ -63,11 +63,9 @@ class Bucket:
 
 
 def in_buckets(gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> list[Bucket]:
-  """Returns the gradients in buckets, those of each device in their order.
+  """Returns gradients, on one device, each of its variable's shape and dtype, in buckets.
 
-  Args:
-    gradients: on one device, each of its variable's shape and dtype.
-    variables: on their parameter servers.
+  The variables are on their parameter servers; those of each device stay in their order.
   """
   buckets: list[Bucket] = []
   open_ones: dict[tuple[str, tf.DType], Bucket] = {}
@@ -135,8 +133,7 @@ def announce_done(cluster: Cluster) -> None:
 def chief_is_done(cluster: Cluster, monitor: SignalMonitor) -> bool:
   """A worker's, after its last step: waits until the chief says that it has saved that.
 
-  Returns:
-    Whether it has; not where it has ended without, or `monitor` tells this process to stop.
+  Returns False where the chief has ended without, or `monitor` tells this process to stop.
   """
   [chief] = cluster.addresses['chief']
   while not monitor.stopping:

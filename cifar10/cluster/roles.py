@@ -47,7 +47,6 @@ class Role:
   ):
     """`options` say how the tasks share an update; `monitor`: one that the process already has."""
     self.cluster = cluster
-    self.control: control.SharedControl
     workers, is_distributed = cluster.num_workers, cluster.is_distributed
     self.together = workers > 1 and bool(options.sync or options.distribute)
     # More batches that arrive in time are used, but not counted.
@@ -58,11 +57,10 @@ class Role:
       monitor = LivenessMonitor(cluster, spare, options.start_timeout)
     self.monitor = monitor or SignalMonitor()
     self._sums = all_reduce.Sums(cluster)
+    server = '/job:ps/task:0' if is_distributed and cluster.num_ps else ''
+    self.control = control.SharedControl(f'{server}/device:CPU:0', cluster.is_chief)
     if cluster.is_reduced:
       self.control = all_reduce.SummedControl(self._sums, self.monitor, cluster.is_chief)
-    else:
-      server = '/job:ps/task:0' if is_distributed and cluster.num_ps else ''
-      self.control = control.SharedControl(f'{server}/device:CPU:0', cluster.is_chief)
     self._in_order = options.deterministic
     self.evaluates_on_the_way = not (is_distributed or cluster.has_evaluator)
     self.evaluates_at_the_end = cluster.is_chief and not cluster.has_evaluator
@@ -133,16 +131,15 @@ class Role:
     more of the configuration than the GPUs' options: neither threads nor virtual CPUs.
     `Cluster.tf_config` keeps it from starting one.
     """
-    cluster = self.cluster
     if self.cluster.is_reduced and isinstance(self.monitor, LivenessMonitor):
       self.monitor.wait_for_peers()  # TensorFlow would wait, too, but hear no signal.
-    if cluster.is_distributed:
+    if self.cluster.is_distributed:
       # A worker looks every second, not every 30, whether the chief has initialised the model:
       # MonitoredTrainingSession creates its session manager without passing on an interval.
       manager = tf.compat.v1.train.SessionManager
       if not isinstance(vars(manager)['__init__'], functools.partialmethod):
         manager.__init__ = functools.partialmethod(manager.__init__, recovery_wait_secs=1)
-      self._server = parameter_server.start(cluster, session_config)
+      self._server = parameter_server.start(self.cluster, session_config)
     try:
       yield
     except tf.errors.OpError as error:

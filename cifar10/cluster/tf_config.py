@@ -98,10 +98,7 @@ def parse_cluster(text: str, num_ps_needed: int = 1) -> Cluster:
 
   The text is a JSON object with 'cluster' (job -> addresses) and 'task' ('type', 'index'). A
   'master' is read as a chief. Other keys, which some services add, are ignored. Several workers
-  need `num_ps_needed` parameter servers.
-
-  Raises:
-    InputError: the first mistake, with key, value and remedy.
+  need `num_ps_needed` parameter servers. Raises InputError: the first mistake, with its remedy.
   """
   try:
     config = json.loads(text or '{}')
@@ -114,7 +111,12 @@ def parse_cluster(text: str, num_ps_needed: int = 1) -> Cluster:
   jobs, task = config.get('cluster') or {}, config.get('task')
   if not jobs and not task:
     return Cluster()
-  addresses, (task_type, index) = _read_jobs(jobs), _read_task(task)
+  addresses = _read_jobs(jobs)
+  match task:
+    case {'type': str(task_type), 'index': int(index)} if task_type in _JOBS and index >= 0:
+      task_type = 'chief' if task_type == 'master' else task_type
+    case _:
+      _refuse('task', task, 'say who this process is: {"type": "worker", "index": 0}')
   evaluators = addresses.pop('evaluator', ())
   if not addresses:  # The Estimator takes this for a single process, or for an evaluator alone.
     if task_type != 'evaluator' and (task_type, index) != ('worker', 0):
@@ -149,14 +151,6 @@ def _read_jobs(jobs: object) -> dict[str, tuple[str, ...]]:
   if len(set(everyone)) < len(everyone):
     _refuse('cluster', jobs, 'give each task an address of its own')
   return addresses
-
-
-def _read_task(task: object) -> tuple[str, int]:
-  """Returns this process's job and its index there."""
-  match task:
-    case {'type': str(job), 'index': int(index)} if job in _JOBS and index >= 0:
-      return 'chief' if job == 'master' else job, index
-  _refuse('task', task, 'say who this process is: {"type": "worker", "index": 0}')
 
 
 def _refuse(key: str, value: object, remedy: str) -> NoReturn:
