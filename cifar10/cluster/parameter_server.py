@@ -108,7 +108,7 @@ def serve(cluster: Cluster, monitor: LivenessMonitor) -> dict[str, Any]:
   server = start(cluster, config)
   log.info('%s serves at %s', cluster.name, cluster.addresses['ps'][cluster.task_index])
   with tf.Graph().as_default(), tf.compat.v1.Session(server.target, config=config) as session:
-    size = _done_queue().size()
+    size = done_queue().size()
     while not (session.run(size) and not any(map(reachable, workers))):
       if monitor.stopping:
         deadline = time.monotonic() + _SAVE_SECONDS
@@ -125,7 +125,7 @@ def announce_done(cluster: Cluster) -> None:
   """The chief's: tells every parameter server that it no longer needs it."""
   for ps in range(cluster.num_ps if cluster.is_chief else 0):
     try:
-      _at_server(cluster, ps, lambda: _done_queue().enqueue(0))
+      _at_server(cluster, ps, lambda: done_queue().enqueue(0))
     except tf.errors.OpError as error:
       log.info('ps %s does not hear that the chief is done: %s', ps, one_line(str(error)))
 
@@ -138,7 +138,7 @@ def chief_is_done(cluster: Cluster, monitor: SignalMonitor) -> bool:
   [chief] = cluster.addresses['chief']
   while not monitor.stopping:
     has_ended = knock(chief) == ENDED  # Before the look: it may say so and end between the two.
-    if _at_first_server(cluster, lambda: _done_queue().size()):
+    if _at_first_server(cluster, lambda: done_queue().size()):
       return True
     if has_ended:  # Of a cut cable the monitor hears.
       return False
@@ -174,5 +174,6 @@ def _at_server(cluster: Cluster, ps: int, build: Callable[[], tf.Tensor | tf.Ope
       return session.run(built)
 
 
-def _done_queue() -> tf.queue.FIFOQueue:
+def done_queue() -> tf.queue.FIFOQueue:
+  """The current device's, if that is a parameter server's: not empty once the chief is done."""
   return tf.queue.FIFOQueue(-1, [tf.int32], [[]], shared_name='done')

@@ -27,7 +27,7 @@ from typing import Any
 import tensorflow as tf
 
 from cifar10.cluster.control import ControlState, SharedControl
-from cifar10.cluster.parameter_server import Bucket, in_buckets
+from cifar10.cluster.parameter_server import Bucket, done_queue, in_buckets
 from cifar10.cluster.signals import SignalMonitor
 from cifar10.cluster.tf_config import Cluster
 
@@ -110,8 +110,13 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
       self._local_step = next_step
     # The chief's request to end precedes its last update, and so the token of that.
     is_last = self._local_step >= self.last_step or self.control.state.ends
+    if is_last:
+      self._wait_for_save(run_context.session)
     if self.monitor.stopping or is_last:
       run_context.request_stop()
+
+  def _wait_for_save(self, session: tf.compat.v1.Session) -> None:
+    """A worker's, after its last step. The chief saves that itself."""
 
   @abc.abstractmethod
   def _begin(self, session: tf.compat.v1.Session) -> None:
@@ -202,8 +207,18 @@ class SyncWorker(SyncReplicas):
     with tf.control_dependencies([rest]):
       self._state = self.control.read()
     self._chief_has_begun = self._begun.size() > 0
-    self._forget = queue.dequeue_many(queue.size()).op
+    with tf.device(self._global_step.device):
+      self._chief_is_done = done_queue().size() > 0
+    left = queue.dequeue_many(queue.size())
+    self._forget, self._least_left = left.op, tf.reduce_min(left)
     self._wake = queue.enqueue(_WAKE)
+    with tf.device(None):  # This task's own, set when a session begins, before the input begins.
+      self._step_before_input = tf.compat.v1.Variable(
+        self._global_step.read_value(),
+        trainable=False,
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+        name='step_before_input',
+      )
     self._fetches: list[tf.Tensor] = []
     with tf.control_dependencies(pushed):
       return self._arrivals.enqueue(0)
@@ -212,16 +227,31 @@ class SyncWorker(SyncReplicas):
     while not self.monitor.stopping and not session.run(self._chief_has_begun):
       time.sleep(_LOOK_SECONDS)
     session.run(self._forget)
+    # The input's first batch is that of the step at its beginning, from which a chief that was
+    # started again meanwhile has gone back. Its token is forgotten.
+    if session.run(self._global_step) < session.run(self._step_before_input):
+      self._check_restart(_RESTART)
 
   def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int | None:
     while not self.monitor.stopping:
       (least, step), state = session.run([self._wait, self._state])
       self.control.state = ControlState(*state)
-      if least == _RESTART:  # A new session begins again with the batch of its step.
-        raise tf.errors.AbortedError(None, None, 'the chief was started again')
+      self._check_restart(least)
       if step > self._local_step:
         return step
     return None
+
+  def _wait_for_save(self, session: tf.compat.v1.Session) -> None:
+    """A chief that was killed before it had saved goes back, and needs this worker again."""
+    is_saved = False
+    while not (is_saved or self.monitor.stopping):
+      is_saved, least = session.run([self._chief_is_done, self._least_left])
+      self._check_restart(least)
+      time.sleep(_LOOK_SECONDS)
+
+  def _check_restart(self, least: int) -> None:
+    if least == _RESTART:  # A new session begins again with the batch of its step.
+      raise tf.errors.AbortedError(None, None, 'the chief was started again')
 
 
 def _queue(name: str) -> tf.queue.FIFOQueue:

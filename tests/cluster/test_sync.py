@@ -5,6 +5,7 @@ server: replicas share variables, accumulators and queues by their names.
 """
 
 import re
+import time
 import types
 
 import pytest
@@ -59,6 +60,16 @@ class Replica:
       if worker == 0:
         self.session.run(tf.compat.v1.global_variables_initializer())
       self.state = [step, *made]
+      self.missing = tf.compat.v1.report_uninitialized_variables(self.state)
+      self.local_init = tf.compat.v1.local_variables_initializer()
+      self.say_done = parameter_server.done_queue().enqueue(0)
+    self.begin()
+
+  def begin(self):
+    """What begins a session, for the first time or again."""
+    while self.session.run(self.missing).size:
+      time.sleep(0.01)
+    self.session.run(self.local_init)
     self.hook.after_create_session(self.session, None)
 
   def compute(self):
@@ -75,7 +86,7 @@ class Replica:
     """The chief was started again: the session is created again, and begins with its step."""
     with pytest.raises(tf.errors.AbortedError, match='the chief was started again'):
       self.wait()
-    self.hook.after_create_session(self.session, None)
+    self.begin()
 
   def values(self):
     """(global step, w), and the other variables."""
@@ -112,6 +123,8 @@ def test_an_update_is_made_of_the_mean(make):
   for step, value in [(1, 9), (2, 8), (3, 7)]:
     assert not chief.stopped
     update(chief, worker)
+    if chief.stopped:
+      chief.session.run(chief.say_done)
     worker.wait()
     assert chief.values() == worker.values() == (step, value)
   assert chief.stopped
@@ -209,6 +222,31 @@ def test_a_chief_that_starts_again_forgets_what_was_pushed(make):
   assert chief.values() == (1, 9)
 
 
+def test_a_chief_that_is_killed_in_its_last_save_has_its_worker_again(make):
+  """The worker, which waits for that save, goes back with the chief: 10 - 0.5 (1 + 3) / 2 = 9."""
+  chief, worker = make(0, 1), make(1, 3)
+  for _ in range(LAST_STEP - 1):
+    update(chief, worker)
+    worker.wait()
+  update(chief, worker)
+  waiting = still_waiting(worker.rejoin)
+  chief = make(0, 1)
+  waiting.join(10)
+  update(chief, worker)
+  assert chief.values() == (1, 9)
+
+
+def test_an_input_that_began_before_the_chief_went_back_begins_again(make):
+  """It is that of step 1; the session is created again, and the input with it, at step 0."""
+  chief, worker = make(0, 1), make(1, 3)
+  update(chief, worker)
+  worker.session.run(worker.local_init)
+  make(0, 1)
+  with pytest.raises(tf.errors.AbortedError, match='the chief was started again'):
+    worker.hook.after_create_session(worker.session, None)
+  worker.begin()
+
+
 def test_a_worker_that_is_up_first_loses_no_batch(make):
   """It waits for the chief's start, which would have emptied what it had pushed."""
   made = []
@@ -253,6 +291,7 @@ def test_an_ordered_end_reaches_a_worker_with_its_token(make):
   chief.control.state = ControlState(ends=True)
   chief.control.tell(chief.session)
   chief.wait()
+  chief.session.run(chief.say_done)
   worker.wait()
   assert chief.stopped
   assert worker.stopped
