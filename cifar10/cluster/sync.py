@@ -213,12 +213,8 @@ class SyncWorker(SyncReplicas):
     self._forget, self._least_left = left.op, tf.reduce_min(left)
     self._wake = queue.enqueue(_WAKE)
     with tf.device(None):  # This task's own, set when a session begins, before the input begins.
-      self._step_before_input = tf.compat.v1.Variable(
-        self._global_step.read_value(),
-        trainable=False,
-        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
-        name='step_before_input',
-      )
+      step = self._global_step.read_value()
+      self._step_before_input = tf.compat.v1.get_local_variable('step_of_input', initializer=step)
     self._fetches: list[tf.Tensor] = []
     with tf.control_dependencies(pushed):
       return self._arrivals.enqueue(0)
