@@ -1,6 +1,7 @@
 """What can be checked of deploy/ without the real thing.
 
-A real Slurm runs deploy/slurm.sh in test_slurm.py, podman the image in test_container.py.
+A real Slurm runs deploy/slurm.sh in test_slurm.py, podman the image in test_container.py, and
+processes what a JobSet's containers run in test_hosts.py.
 """
 
 import json
@@ -14,6 +15,7 @@ import checkout
 import kubernetes_validate
 import pytest
 import yaml
+from kubeflow_trainer_api import models
 
 from cifar10.cluster.tf_config import parse_cluster
 from cifar10.options import flags
@@ -21,6 +23,12 @@ from cifar10.options import flags
 
 def read(name):
   return checkout.read(f'deploy/{name}')
+
+
+def jobset():
+  """The JobSet of jobset.yaml, and its Jobs by role."""
+  made = yaml.safe_load(read('jobset.yaml'))
+  return made, {job['name']: job['template']['spec'] for job in made['spec']['replicatedJobs']}
 
 
 def parse(arguments):
@@ -33,13 +41,22 @@ def check(definition):
   kubernetes_validate.validate(definition, kubernetes_validate.latest_version(), strict=True)
 
 
-def test_kubernetes_own_schemas_admit_the_manifests():
-  """Of the TFJob, which is no type of Kubernetes' own, the templates of its pods."""
+def test_published_schemas_admit_the_manifests():
+  """Kubernetes' own, of the TFJob its pods; JobSet's and Trainer's, which drop unknown fields."""
+  made, jobs = jobset()
+  runtime, train_job = yaml.safe_load_all(read('trainjob.yaml'))
   check(yaml.safe_load(read('networkpolicy.yaml')))
-  specs = yaml.safe_load(read('tfjob.yaml'))['spec']['tfReplicaSpecs']
   about = {'apiVersion': 'v1', 'kind': 'PodTemplate', 'metadata': {'name': 'cifar10'}}
-  for spec in specs.values():
+  for spec in yaml.safe_load(read('tfjob.yaml'))['spec']['tfReplicaSpecs'].values():
     check({**about, 'template': spec['template']})
+  for job in jobs.values():
+    check({**about, 'apiVersion': 'batch/v1', 'kind': 'Job', 'spec': job})
+  for each in (made, runtime, train_job):
+    group, version = re.split(r'\..*/v', each['apiVersion'])
+    kind = getattr(models, f'{group.title()}V{version}{each["kind"]}')
+    assert kind.from_dict(each).to_dict() == each
+  assert runtime['spec']['template']['spec'] == made['spec']
+  assert train_job['spec']['runtimeRef']['kind'] == runtime['kind']  # Not the default.
 
 
 def test_the_tfjob_uses_the_fields_that_there_are_and_no_privileges():
@@ -64,11 +81,8 @@ def test_the_tfjob_uses_the_fields_that_there_are_and_no_privileges():
     [container] = pod['containers']
     assert container['name'] == 'tensorflow'  # The operator sets TF_CONFIG in this one only.
     assert {'name': 'tfjob-port', 'containerPort': 2222} in container['ports']
-    assert container['securityContext'] == {
-      'allowPrivilegeEscalation': False,
-      'readOnlyRootFilesystem': True,
-      'capabilities': {'drop': ['ALL']},
-    }
+    powers = {'allowPrivilegeEscalation': False, 'capabilities': {'drop': ['ALL']}}
+    assert container['securityContext'] == {**powers, 'readOnlyRootFilesystem': True}
     # All that the program writes to: the job dir and temporary files.
     mounted = {mount['name']: mount['mountPath'] for mount in container['volumeMounts']}
     assert list(mounted.values()) == ['/cifar10', '/tmp']
@@ -79,12 +93,45 @@ def test_the_tfjob_uses_the_fields_that_there_are_and_no_privileges():
     assert flags.backup_workers < 3
 
 
+def test_a_jobset_has_the_tfjobs_pods_and_starts_again_what_was_lost():
+  made, jobs = jobset()
+  both = {'operator': 'All', 'targetReplicatedJobs': ['chief', 'evaluator']}
+  assert (
+    made['spec'].items() >= {'successPolicy': both, 'failurePolicy': {'maxRestarts': 0}}.items()
+  )
+  replicas = yaml.safe_load(read('tfjob.yaml'))['spec']['tfReplicaSpecs']
+  assert list(jobs) == [name.lower() for name in replicas]
+  for job, replica in zip(jobs.values(), replicas.values()):
+    assert job['completionMode'] == 'Indexed'  # A new pod has the host name of the one before.
+    assert job['completions'] == job['parallelism'] == replica['replicas']
+    final = {'action': 'FailJob', 'onExitCodes': {'operator': 'In', 'values': [1, 2]}}
+    assert job['podFailurePolicy']['rules'][0] == final
+    [container], [other] = [each['template']['spec']['containers'] for each in (job, replica)]
+    assert container['command'] == ['python', 'deploy/jobset_environment.py']
+    assert container['ports'][0]['containerPort'] == 2222
+    tasks = {role: each['completions'] for role, each in jobs.items()}
+    assert {'name': 'TASKS', 'value': json.dumps(tasks)} in container['env']
+    same = {**other, **{name: container[name] for name in ('command', 'env', 'ports')}}
+    pod = {**replica['template']['spec'], 'restartPolicy': 'Never', 'containers': [same]}
+    assert job['template'] == {**replica['template'], 'spec': pod}  # Never: for the rules.
+
+
+@pytest.mark.parametrize('lacking', ['ROLE', 'TASKS', 'JOB_COMPLETION_INDEX'])
+def test_a_container_without_its_environment_ends_by_one_line(lacking):
+  given = {'JOBSET': 'a', 'ROLE': 'ps', 'TASKS': '{"ps": 1}', 'JOB_COMPLETION_INDEX': '0'}
+  del given[lacking]
+  ran = checkout.python('deploy/jobset_environment.py', env=given)
+  line = f"error: no TF_CONFIG: '{lacking}'; set it as in deploy/jobset.yaml\n"
+  assert (ran.returncode, ran.stderr) == (2, line)
+
+
 def test_the_network_policy_admits_the_jobs_pods_alone():
   """At the port where the job's containers listen, and out to the names' server."""
   job = yaml.safe_load(read('tfjob.yaml'))
   policy = yaml.safe_load(read('networkpolicy.yaml'))
   spec = policy['spec']
-  tasks = {'matchLabels': {'training.kubeflow.org/job-name': job['metadata']['name']}}
+  # A JobSet's pods have the same.
+  tasks = {'matchLabels': job['spec']['tfReplicaSpecs']['PS']['template']['metadata']['labels']}
   assert spec['podSelector'] == tasks
   assert spec['policyTypes'] == ['Ingress', 'Egress']
   [container] = job['spec']['tfReplicaSpecs']['Chief']['template']['spec']['containers']
@@ -100,6 +147,7 @@ def test_the_image_holds_all_that_the_program_imports():
   copied = {source for step in steps if step[0] == 'COPY' for source in step[1:-1]}
   assert all(os.path.exists(os.path.join(checkout.ROOT, source)) for source in copied)
   program = {name for name in os.listdir(checkout.ROOT) if name.endswith('.py')} | {'cifar10'}
+  program |= {'deploy/jobset_environment.py'}
   assert copied == program | {'requirements.txt', 'requirements-gpu.txt', 'pyproject.toml'}
   ignored = checkout.read('.dockerignore').splitlines()
   assert '*' in ignored  # All but these, above all no data.

@@ -11,6 +11,7 @@ import time
 import checkout
 import hosts
 import pytest
+import yaml
 from outcome import succeeded
 from tasks import ALL_REDUCE, FOREVER, RESNET, SMALL
 
@@ -58,6 +59,41 @@ def test_hosts_that_share_nothing(cluster, flags, ps):
   result = tasks.succeeded()
   assert (result['subset'], result['examples']) == ('eval', 70)
   assert 20 <= result['global_step'] <= (20 if flags else 24)  # Async: two more of each worker.
+
+
+class Pods(hosts.HostedTasks):
+  """What a JobSet's containers run, with more flags, and this folder's `hosts` and job."""
+
+  def command(self, name):
+    role, index = name.split()
+    jobs = yaml.safe_load(checkout.read('deploy/jobset.yaml'))['spec']['replicatedJobs']
+    [job] = [job['template']['spec'] for job in jobs if job['name'] == role]
+    [container] = job['template']['spec']['containers']
+    labels = {'jobset-name': 'cifar10', 'replicatedjob-name': role}
+    known = {f"metadata.labels['jobset.sigs.k8s.io/{name}']": labels[name] for name in labels}
+    given = {'JOB_COMPLETION_INDEX': index}
+    for each in container['env']:
+      given[each['name']] = each.get('value') or known[each['valueFrom']['fieldRef']['fieldPath']]
+    words = [*container['command'][1:], *container['args'], *self._flags]
+    words = [word.replace('=/cifar10', f'={self._folder}') for word in words]
+    prepare = f'cd {checkout.ROOT}; mount --bind {self._folder}/hosts /etc/hosts; exec "$@"'
+    host = ['ip', 'netns', 'exec', self.network.namespace(name), 'sh', '-c', prepare, 'sh']
+    return [*host, 'env', '-i', *map('='.join, given.items()), sys.executable, *words]
+
+
+def test_a_jobsets_containers_train_and_end(data_dir, tmp_path):
+  (tmp_path / 'data').symlink_to(data_dir)
+  flags = [*SMALL, *RESNET, '--train-steps', 20, '--save-every-steps', 10]
+  names = ['chief 0', 'worker 0', 'worker 1', 'ps 0', 'evaluator 0']
+  with hosts.Network(names) as network:
+    known = [f'{network.address(n)} cifar10-{n.replace(" ", "-0-")}.cifar10\n' for n in names]
+    (tmp_path / 'hosts').write_text(''.join(known))
+    with Pods(network, tmp_path, '', flags, num_workers=2, num_ps=1, evaluator=True) as pods:
+      pods.start()
+      result = pods.succeeded('evaluator 0')
+      # Where the network policy lets others in.
+      assert pods.said('ps 0', r'serves at (\S+)') == ['cifar10-ps-0-0.cifar10:2222']
+  assert (result['global_step'], result['subset'], result['examples']) == (20, 'eval', 70)
 
 
 @pytest.mark.long
