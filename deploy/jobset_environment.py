@@ -19,6 +19,5 @@ cluster = {
   job: [f'{jobset}-{job}-0-{number}.{jobset}:2222' for number in range(count)]
   for job, count in counts.items()
 }
-task = {'type': role, 'index': index}
-os.environ['TF_CONFIG'] = json.dumps({'cluster': cluster, 'task': task})
+os.environ['TF_CONFIG'] = json.dumps({'cluster': cluster, 'task': {'type': role, 'index': index}})
 os.execv(sys.executable, [sys.executable, 'cifar10_main.py', *sys.argv[1:]])

@@ -105,9 +105,8 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
     return tf.compat.v1.train.SessionRunArgs(self._fetches, feed)
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
-    next_step = self._updated_step(run_context.session, run_values.results)
-    if next_step is not None:
-      self._local_step = next_step
+    updated_step = self._updated_step(run_context.session, run_values.results)
+    self._local_step = updated_step or self._local_step
     # The chief's request to end precedes its last update, and so the token of that.
     is_last = self._local_step >= self.last_step or self.control.state.ends
     if is_last:
@@ -214,7 +213,9 @@ class SyncWorker(SyncReplicas):
     self._wake = queue.enqueue(_WAKE)
     with tf.device(None):  # This task's own, set when a session begins, before the input begins.
       step = self._global_step.read_value()
-      self._step_before_input = tf.compat.v1.get_local_variable('step_of_input', initializer=step)
+      self._step_before_input = tf.compat.v1.get_local_variable(
+        'step_before_input', initializer=step
+      )
     self._fetches: list[tf.Tensor] = []
     with tf.control_dependencies(pushed):
       return self._arrivals.enqueue(0)
@@ -223,16 +224,14 @@ class SyncWorker(SyncReplicas):
     while not self.monitor.stopping and not session.run(self._chief_has_begun):
       time.sleep(_LOOK_SECONDS)
     session.run(self._forget)
-    # The input's first batch is that of the step at its beginning, from which a chief that was
-    # started again meanwhile has gone back. Its token is forgotten.
-    if session.run(self._global_step) < session.run(self._step_before_input):
-      self._check_restart(_RESTART)
+    # The input begins with the batch of a step; has a chief gone back since, whose token is lost?
+    self._follow(session.run(self._global_step) < session.run(self._step_before_input))
 
   def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int | None:
     while not self.monitor.stopping:
       (least, step), state = session.run([self._wait, self._state])
       self.control.state = ControlState(*state)
-      self._check_restart(least)
+      self._follow(least == _RESTART)
       if step > self._local_step:
         return step
     return None
@@ -242,11 +241,11 @@ class SyncWorker(SyncReplicas):
     is_saved = False
     while not (is_saved or self.monitor.stopping):
       is_saved, least = session.run([self._chief_is_done, self._least_left])
-      self._check_restart(least)
+      self._follow(least == _RESTART)
       time.sleep(_LOOK_SECONDS)
 
-  def _check_restart(self, least: int) -> None:
-    if least == _RESTART:  # A new session begins again with the batch of its step.
+  def _follow(self, chief_went_back: bool) -> None:
+    if chief_went_back:  # A new session begins again with the batch of its step.
       raise tf.errors.AbortedError(None, None, 'the chief was started again')
 
 
