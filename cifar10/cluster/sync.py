@@ -213,9 +213,7 @@ class SyncWorker(SyncReplicas):
     self._wake = queue.enqueue(_WAKE)
     with tf.device(None):  # This task's own, set when a session begins, before the input begins.
       step = self._global_step.read_value()
-      self._step_before_input = tf.compat.v1.get_local_variable(
-        'step_before_input', initializer=step
-      )
+      self._input_step = tf.compat.v1.get_local_variable('step_before_input', initializer=step)
     self._fetches: list[tf.Tensor] = []
     with tf.control_dependencies(pushed):
       return self._arrivals.enqueue(0)
@@ -225,7 +223,7 @@ class SyncWorker(SyncReplicas):
       time.sleep(_LOOK_SECONDS)
     session.run(self._forget)
     # The input begins with the batch of a step; has a chief gone back since, whose token is lost?
-    self._follow(session.run(self._global_step) < session.run(self._step_before_input))
+    self._follow(session.run(self._global_step) < session.run(self._input_step))
 
   def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int | None:
     while not self.monitor.stopping:
