@@ -5,7 +5,7 @@
   python -m estimator_again program.py ARGS         # runs a program as it stands
 
 The package tensorflow-estimator is still published, and TensorFlow still has the sessions, hooks
-and savers that it builds on. What else it looks for is put back here. See docs/migration.md.
+and savers that it builds on. What else it looks for is put back here. See docs/estimator.md.
 """
 
 import functools
@@ -113,7 +113,7 @@ class _Gone(ModuleType):
 
   def __getattr__(self, name: str) -> NoReturn:
     # What imports a part asks for `__path__`, and would say less of an AttributeError.
-    said = f'{self.__name__} is gone; docs/migration.md has what takes its place'
+    said = f'{self.__name__} is gone; docs/estimator.md has what takes its place'
     raise ImportError(said) if name == '__path__' else AttributeError(said)
 
 

@@ -23,7 +23,7 @@ _PUBLIC = {  # What `cifar10.NAME` is, and its module, loaded when it is asked f
   **dict.fromkeys(('InputError', 'CallbackError', 'Terminated'), 'core.errors'),
   'Family': 'options.families',
   'Callback': 'callbacks.base',
-  # The names of TensorFlow's old example (docs/migration.md).
+  # The names of TensorFlow's old example (docs/estimator.md).
   'get_model_fn': 'training.model_fn',
   'input_fn': 'data.input_pipeline',
   'Cifar10DataSet': 'data.input_pipeline',

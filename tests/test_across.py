@@ -1,6 +1,7 @@
 """A job that was begun here goes on, and an exported network runs, under another Python."""
 
 import os
+import shutil
 
 import checkout
 import numpy as np
@@ -27,6 +28,10 @@ def run(*arguments):
   return succeeded(checkout.run(OTHER, *arguments))
 
 
+def run_here(*arguments):
+  return succeeded(checkout.python(*arguments))
+
+
 def test_the_other_python_goes_on_with_a_job_and_serves_its_network(run_main, data_dir, tmp_path):
   flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL]
   here = succeeded(run_main(*flags, '--train-steps', 3))
@@ -42,3 +47,20 @@ def test_the_other_python_goes_on_with_a_job_and_serves_its_network(run_main, da
   probabilities = network(images=tf.constant(images))['probabilities']
   np.testing.assert_allclose(there, probabilities, atol=1e-4)
   assert run('cifar10_main.py', *flags, '--train-steps', 6)['global_step'] == 6
+
+
+@pytest.mark.parametrize(('program', 'begin'), [('canned', 30), ('resnet', 20)])
+def test_another_program_computes_there_what_it_computes_here(tmp_path, program, begin):
+  """From one checkpoint, and a step later: a premade Estimator, and a ResNet of tf.layers."""
+
+  def ran(run, folder, steps):
+    flags = ['--model_dir' if program == 'resnet' else '--model-dir', folder, '--steps', steps]
+    printed = run('-m', 'estimator_again', f'tests/again/{program}.py', *flags)
+    losses, _ = printed.pop('losses', []), printed.pop('names', None)
+    return {**printed, **dict(enumerate(losses))}
+
+  here, there = tmp_path / 'here', tmp_path / 'there'
+  ran(run_here, here, begin)
+  shutil.copytree(here, there)
+  for steps in (begin, begin + 1):
+    assert ran(run, there, steps) == pytest.approx(ran(run_here, here, steps), rel=1e-5)

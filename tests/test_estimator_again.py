@@ -58,7 +58,7 @@ assert Estimator is estimator_again.estimator.Estimator is tf.compat.v2.estimato
 assert V1 is tf.compat.v1.estimator.Estimator is estimator_again.estimator_v1.Estimator
 from tensorflow.contrib import slim
 """
-  gone = 'docs/migration.md has what takes its place'  # In one line, behind all that is there.
+  gone = 'docs/estimator.md has what takes its place'  # In one line, behind all that is there.
   assert gone in last_line(code)
   assert not NEW or gone in last_line('tf.compat.v1.estimator.tpu.TPUEstimator')
 
@@ -129,11 +129,10 @@ class Others(local_cluster.LocalCluster):
 @needs_keras_2
 @pytest.mark.cluster
 def test_chief_worker_and_parameter_server(tmp_path, monkeypatch):
-  """TensorFlow's parameter server never ends by itself."""
   monkeypatch.setenv('MODEL_DIR', str(tmp_path))
   with Others([], num_workers=1, num_ps=1) as cluster:
     del cluster.addresses['evaluator']  # An empty list, which TensorFlow's own does not take.
     cluster.start()
-    until(lambda: len(cluster.codes()) > 1, 300)
-    assert cluster.codes() == {'chief 0': 0, 'worker 0': 0}
+    until(lambda: len(cluster.codes()) > 2, 300)
+    assert cluster.codes() == {'chief 0': 0, 'worker 0': 0, 'ps 0': 0}
   assert json.loads(cluster.results['chief 0'])['global_step'] >= 30

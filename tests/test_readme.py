@@ -167,8 +167,8 @@ def test_flags_that_the_pages_name_are_there():
 
 
 def rows(title):
-  """The cells of the first table of a section of docs/migration.md."""
-  section = checkout.read('docs/migration.md').partition(f'## {title}\n')[2].partition('\n## ')[0]
+  """The cells of the first table of a section of docs/estimator.md."""
+  section = checkout.read('docs/estimator.md').partition(f'## {title}\n')[2].partition('\n## ')[0]
   lines = [line for line in section.splitlines() if line.startswith('|')][2:]
   return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
 

@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import socket
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -20,11 +22,30 @@ def input_fn():
   return tf.data.Dataset.from_tensor_slices(({'age': age, 'town': town}, label)).repeat(8).batch(16)
 
 
+def is_there(address):
+  host, _, port = address.rpartition(':')
+  with socket.socket() as tried:
+    return not tried.connect_ex((host, int(port)))
+
+
+def serve(config, last_step):
+  """A parameter server that ends once the last step is saved and nobody trains any more."""
+  tf.distribute.Server(config.cluster_spec, config.task_type, config.task_id)
+  tasks = [*config.cluster_spec.job_tasks('chief'), *config.cluster_spec.job_tasks('worker')]
+  saved = 0
+  while saved < last_step or any(map(is_there, tasks)):
+    time.sleep(1)
+    if checkpoint := tf.train.latest_checkpoint(config.model_dir):
+      saved = tf.train.load_variable(checkpoint, 'global_step')
+
+
 towns = feature_column.categorical_column_with_vocabulary_list('town', ['Rome', 'Oslo'])
 columns = [feature_column.numeric_column('age'), towns]
-config = estimators.RunConfig(save_checkpoints_steps=10, tf_random_seed=1)
-estimator = estimators.LinearClassifier(columns, args.model_dir, config=config)
-if args.steps:
+config = estimators.RunConfig(args.model_dir, save_checkpoints_steps=10, tf_random_seed=1)
+estimator = estimators.LinearClassifier(columns, config=config)
+if config.task_type == 'ps':  # TensorFlow's own never ends.
+  serve(config, args.steps)
+elif args.steps:
   receiver_fn = estimators.export.build_parsing_serving_input_receiver_fn(
     feature_column.make_parse_example_spec(columns)
   )

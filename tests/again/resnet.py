@@ -6,6 +6,7 @@ import random
 import tensorflow.compat.v1 as tf
 
 FLAGS = tf.app.flags.FLAGS
+tf.app.flags.DEFINE_integer('steps', 20, 'in all')
 tf.app.flags.DEFINE_string('model_dir', None, 'where checkpoints go')
 tf.app.flags.DEFINE_string('warm_start', None, 'a job whose variables this one begins with')
 
@@ -13,7 +14,7 @@ tf.app.flags.DEFINE_string('warm_start', None, 'a job whose variables this one b
 def input_fn():
   images = tf.random.stateless_uniform([32, 8, 8, 3], [1, 2])
   labels = tf.cast(tf.reduce_mean(images[..., 0], [1, 2]) > 0.5, tf.int32)
-  return tf.data.Dataset.from_tensors((images, labels)).repeat(20)
+  return tf.data.Dataset.from_tensors((images, labels)).repeat(30)
 
 
 def block(x, filters, training):
@@ -36,8 +37,10 @@ def model_fn(features, labels, mode, params):
 class Losses(tf.train.SessionRunHook):
   """Keeps the loss of every step."""
 
-  def begin(self):
+  def __init__(self):
     self.losses = []
+
+  def begin(self):
     self._loss = tf.get_collection(tf.GraphKeys.LOSSES)[0]
 
   def before_run(self, run_context):
@@ -54,7 +57,7 @@ def main(_):
   estimator = tf.estimator.Estimator(model_fn, FLAGS.model_dir, config, params, FLAGS.warm_start)
   hook = Losses()
   logging = tf.train.LoggingTensorHook({'step': 'global_step'}, every_n_iter=10)
-  estimator.train(input_fn, hooks=[hook, logging], max_steps=20)
+  estimator.train(input_fn, hooks=[hook, logging], max_steps=FLAGS.steps)
   loss = float(estimator.evaluate(input_fn, steps=1)['loss'])
   names = estimator.get_variable_names()
   print(json.dumps({'losses': hook.losses, 'evaluated': loss, 'names': names}))
