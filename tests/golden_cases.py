@@ -136,7 +136,7 @@ CASES |= {
   'export-bfloat16': Case(f'{JOB} --mode export', start='{jobs}/vgg16-bfloat16'),
   'average': Case(
     f'-m cifar10.checkpoint average {CLASSIC} {CLASSIC}/model.ckpt-0 --job-dir {CLASSIC}'
-    ' --data-dir {data} --out {job}/model.ckpt-20',
+    ' --data-dir {data} --out {job}/model.ckpt-20'
   ),
 }
 # The job dirs of e632993 were trained on other records, which they know by their digests.

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 
 import checkout
 import numpy as np
@@ -23,13 +24,9 @@ print(json.dumps(answer['probabilities'].numpy().tolist()))
 """
 
 
-def run(*arguments):
+def run(*arguments, python=OTHER):
   """A program under the other Python -> the JSON of its last line."""
-  return succeeded(checkout.run(OTHER, *arguments))
-
-
-def run_here(*arguments):
-  return succeeded(checkout.python(*arguments))
+  return succeeded(checkout.run(python, *arguments))
 
 
 def test_the_other_python_goes_on_with_a_job_and_serves_its_network(run_main, data_dir, tmp_path):
@@ -53,14 +50,13 @@ def test_the_other_python_goes_on_with_a_job_and_serves_its_network(run_main, da
 def test_another_program_computes_there_what_it_computes_here(tmp_path, program, begin):
   """From one checkpoint, and a step later: a premade Estimator, and a ResNet of tf.layers."""
 
-  def ran(run, folder, steps):
-    flags = ['--model_dir' if program == 'resnet' else '--model-dir', folder, '--steps', steps]
-    printed = run('-m', 'estimator_again', f'tests/again/{program}.py', *flags)
-    losses, _ = printed.pop('losses', []), printed.pop('names', None)
-    return {**printed, **dict(enumerate(losses))}
+  def ran(python, folder, steps):
+    words = ['-m', 'estimator_again', f'tests/again/{program}.py', '--model_dir', folder]
+    printed = run(*words, '--steps', steps, python=python)
+    return {**printed, 'names': 0, 'losses': 0, **dict(enumerate(printed.get('losses', [])))}
 
   here, there = tmp_path / 'here', tmp_path / 'there'
-  ran(run_here, here, begin)
+  ran(sys.executable, here, begin)
   shutil.copytree(here, there)
   for steps in (begin, begin + 1):
-    assert ran(run, there, steps) == pytest.approx(ran(run_here, here, steps), rel=1e-5)
+    assert ran(OTHER, there, steps) == pytest.approx(ran(sys.executable, here, steps), rel=1e-5)

@@ -93,10 +93,10 @@ def test_what_was_not_tested_is_refused():
 @needs_keras_2
 @pytest.mark.slow
 def test_a_premade_estimator_trains_evaluates_and_exports(tmp_path):
-  measured = again(CANNED, '--model-dir', tmp_path, '--steps', 30)
+  measured = again(CANNED, '--model_dir', tmp_path, '--steps', 30)
   assert measured['global_step'] == 30
   assert measured['loss'] < 0.693  # That of a guess: ln 2.
-  assert again(CANNED, '--model-dir', tmp_path) == measured
+  assert again(CANNED, '--model_dir', tmp_path) == measured
   assert [*(tmp_path / 'export' / 'best').iterdir()]
   *_, latest = (tmp_path / 'export' / 'latest').iterdir()
   served = tf.saved_model.load(str(latest)).signatures['predict']
@@ -122,8 +122,8 @@ class Others(local_cluster.LocalCluster):
   """Tasks that run another program."""
 
   def command(self, name):
-    model_dir = os.environ['MODEL_DIR']
-    return [sys.executable, '-m', 'estimator_again', CANNED, '--model-dir', model_dir, '--steps=30']
+    flags = ['--model_dir', os.environ['MODEL_DIR'], '--steps', '30']
+    return [sys.executable, '-m', 'estimator_again', CANNED, *flags]
 
 
 @needs_keras_2

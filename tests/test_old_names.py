@@ -35,9 +35,7 @@ def test_a_hundred_steps_by_hand_are_those_of_the_command(run_here, data_dir, tm
   params = argparse.Namespace(**PARAMS)
   for steps in (60, 100):
     config = tf_estimator.RunConfig(
-      model_dir=str(tmp_path / 'by hand'),
-      tf_random_seed=0,
-      session_config=devices.session_config(),
+      model_dir=str(tmp_path / 'by hand'), tf_random_seed=0, session_config=devices.session_config()
     )
     estimator = tf_estimator.Estimator(
       cifar10.get_model_fn(0, 'CPU', 1), config=config, params=params

@@ -127,10 +127,7 @@ class Slurm:
     for name in self._nodes:
       (self._folder / f'spool.{name}').mkdir()
     text = CONFIGURATION.format(
-      controller=CONTROLLER,
-      address=at[CONTROLLER],
-      folder=self._folder,
-      nodes=''.join(nodes),
+      controller=CONTROLLER, address=at[CONTROLLER], folder=self._folder, nodes=''.join(nodes)
     )
     (self._folder / 'slurm.conf').write_text(text)
     (self._folder / 'cgroup.conf').write_text('CgroupPlugin=cgroup/v1\n')

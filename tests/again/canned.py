@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 parser = argparse.ArgumentParser()
-parser.add_argument('--model-dir')
+parser.add_argument('--model_dir')
 parser.add_argument('--steps', type=int, help='without it, the last checkpoint is evaluated')
 args = parser.parse_args()
 estimators, feature_column = tf.estimator, tf.feature_column

@@ -55,9 +55,7 @@ def test_tensors_arrive_as_they_were(monkeypatch, limit):
 def passing(servers, task='worker', **options):
   """Of a step of ResNet-8: the sizes of the tensors between hosts, by where they go."""
   cluster = Cluster(
-    {'chief': ('a:1',), 'worker': ('b:1',), 'ps': tuple(f'c:{i}' for i in range(servers))},
-    task,
-    0,
+    {'chief': ('a:1',), 'worker': ('b:1',), 'ps': tuple(f'c:{i}' for i in range(servers))}, task, 0
   )
   options = RunOptions('job', **options)
   chosen = hparams.from_values({'num_layers': 8, 'train_batch_size': 2})

@@ -120,11 +120,10 @@ def update(chief, *workers):
 def test_an_update_is_made_of_the_mean(make):
   """w = 10 - 0.5 (1 + 3) / 2 = 9, then 8, then 7, where step 3 ends both."""
   chief, worker = make(0, 1), make(1, 3)
+  chief.session.run(chief.say_done)
   for step, value in [(1, 9), (2, 8), (3, 7)]:
     assert not chief.stopped
     update(chief, worker)
-    if chief.stopped:
-      chief.session.run(chief.say_done)
     worker.wait()
     assert chief.values() == worker.values() == (step, value)
   assert chief.stopped
@@ -237,14 +236,13 @@ def test_a_chief_that_is_killed_in_its_last_save_has_its_worker_again(make):
 
 
 def test_an_input_that_began_before_the_chief_went_back_begins_again(make):
-  """It is that of step 1; the session is created again, and the input with it, at step 0."""
+  """It is that of step 1; the session must be created again, and the input with it, at step 0."""
   chief, worker = make(0, 1), make(1, 3)
   update(chief, worker)
   worker.session.run(worker.local_init)
   make(0, 1)
   with pytest.raises(tf.errors.AbortedError, match='the chief was started again'):
     worker.hook.after_create_session(worker.session, None)
-  worker.begin()
 
 
 def test_a_worker_that_is_up_first_loses_no_batch(make):
