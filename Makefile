@@ -91,17 +91,16 @@ test-clusters: $(STAMP)
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m 'long or (hosts and slow)'
 
-# Every command of one process killed, and its disk failed, at each of its calls that change a file;
-# every command and any task of a cluster killed at a random moment so many times: `make faults
-# KILLS=200`; then the calls of a synchronous cluster's chief, some of which fail (docs/clusters.md).
-# It takes hours; a line at the end of each says what failed.
+# Every command of one process, and the chief of a synchronous cluster, killed, and its disk failed, at
+# each of its calls that change a file; then every command and any task of a cluster killed at a random
+# moment so many times: `make faults KILLS=200`. It takes hours; a line at the end of each says what
+# failed.
 KILLS := 50
 faults: $(STAMP)
-	for command in convert train stop export; do \
+	for command in convert train stop export sync; do \
 	  $(BIN)/python tests/faults.py $$command || exit 1; done
 	for command in convert train stop export sync async all-reduce; do \
 	  $(BIN)/python tests/faults.py $$command --outcomes TIME --sample $(KILLS) || exit 1; done
-	$(BIN)/python tests/faults.py sync
 
 # Whether this checkout computes, bit for bit, what commit 0872a1f computes: `make goldens FLAGS=--quick`.
 goldens: $(STAMP)
