@@ -74,6 +74,16 @@ def test_the_documents_show_what_is_committed(script):
   checkout.python(f'benchmarks/{script}', '--check', must_succeed=True)
 
 
+def test_the_foremost_training_of_a_recipe_has_the_most_runs():
+  """Of equally many the first; then by accuracy."""
+  few, many, other = (
+    {'recipe': recipe, 'runs': runs * [{'accuracy': accuracy}], 'twins': {}}
+    for recipe, accuracy, runs in (('fast94', 0.95, 1), ('fast94', 0.94, 3), ('fast95', 0.945, 1))
+  )
+  results = {'few': few, 'many': many, 'other': other, 'speed': {'ratios': {}}}
+  assert list(records.foremost(results)) == ['other', 'many']
+
+
 def test_a_records_command_can_be_run_again(monkeypatch):
   parser = argparse.ArgumentParser()
   parser.add_argument('--shapes', default=[])

@@ -29,7 +29,7 @@ long = pytest.mark.long
 TINY = ['--network', 'tiny_network:Tiny']
 ENDLESS = [*FOREVER, *TINY]
 # A schedule that does not depend on the last step.
-DOORS = ['--optimizer', 'tensorflow:compat.v1.train.AdamOptimizer', '--learning-rate', 0.001]
+DOORS = [*TINY, '--optimizer', 'tensorflow:compat.v1.train.AdamOptimizer', '--learning-rate', 0.001]
 DOORS += ['--schedule=outside_parts:by_epoch', '--augmentation=outside_parts:blended']
 
 
@@ -80,6 +80,17 @@ def test_every_task_ends(cluster, ps, sync, workers):
   if sync:  # Of a finished job no task waits for another.
     tasks.start()
     assert tasks.succeeded()['global_step'] == 20
+
+
+def test_towers_of_a_worker_lie_on_devices_of_their_own(cluster):
+  """Its server has the whole configuration of its sessions, virtual CPUs too."""
+  more = ['--num-cpu-towers', 2, '--log-device-placement', '--train-steps', 2]
+  tasks = cluster(*more, '--sync', '--eval-every-steps', 10)
+  tasks.succeeded()
+  for name, job in (('chief 0', 'chief'), ('worker 0', 'worker')):
+    for tower in range(2):
+      devices = set(tasks.said(name, rf'^tower_{tower}/\S*Conv2D\S*: \(Conv2D\): (\S+)'))
+      assert devices == {f'/job:{job}/replica:0/task:0/device:CPU:{tower}'}
 
 
 @pytest.mark.gpu
@@ -136,8 +147,8 @@ def test_all_reduce_ends_when_one_is_gone_or_started_again_alone(cluster, name, 
 
 @pytest.mark.parametrize(
   ('flags', 'workers'),
-  [(['--sync', *DOORS], 2), pytest.param(ALL_REDUCE, 1, marks=long)],
-  ids=['sync', 'all-reduce'],
+  [(['--sync'], 2), (['--sync', *DOORS], 1), pytest.param(ALL_REDUCE, 1, marks=long)],
+  ids=['sync', 'doors', 'all-reduce'],
 )
 def test_a_deterministic_cluster_makes_the_same_again(cluster, flags, workers, tmp_path):
   """Once in one run, and once in two."""
@@ -187,15 +198,11 @@ class Noted(cifar10.Callback):
 
 
 def test_own_parts_train_in_a_cluster_and_an_evaluator_evaluates(cluster, tmp_path, monkeypatch):
-  """It calls back, and ends by itself.
-
-  A worker's towers lie on virtual CPUs of its server, which has the whole configuration.
-  """
+  """It calls back, and ends by itself."""
   (tmp_path / 'beside.py').write_text(OWN)
   monkeypatch.setenv('PYTHONPATH', str(tmp_path), prepend=':')
   flags = ['--callback', 'beside:Noted', '--source', 'beside:shards', '--examples-per-epoch', 96]
   flags += ['--eval-every-steps', 2, '--train-steps', 4, '--sync', '--num-cpu-towers', 2]
-  flags += ['--log-device-placement']
   tasks = cluster(*flags, '--network', 'outside_parts:net', evaluator=True)
   assert tasks.succeeded()['global_step'] == 4
   result = json.loads(tasks.results['evaluator 0'])
@@ -204,10 +211,6 @@ def test_own_parts_train_in_a_cluster_and_an_evaluator_evaluates(cluster, tmp_pa
   assert np.abs(variables(tasks.job_dir, 4)['network/mean']).max() > 0
   with open(f'{tasks.job_dir}/noted', encoding='utf-8') as file:
     assert file.read().splitlines()[-2:] == ['validation 4', 'eval 4']
-  for job in ('chief', 'worker'):
-    for tower in range(2):
-      devices = tasks.said(f'{job} 0', rf'^tower_{tower}/\S*Conv2D\S*: \(Conv2D\): (\S+)')
-      assert set(devices) == {f'/job:{job}/replica:0/task:0/device:CPU:{tower}'}
 
 
 @long
@@ -268,20 +271,19 @@ def test_a_hanging_worker_that_synchronous_training_needs_and_a_killed_one(clust
 
 
 @pytest.mark.parametrize('sync', [pytest.param([], marks=long), ['--sync']], ids=['async', 'sync'])
-def test_all_go_on_from_the_checkpoint_after_a_kill(cluster, sync):
-  """Of the chief, and of a parameter server."""
+@pytest.mark.parametrize('victim', ['chief 0', 'ps 1'])
+def test_all_go_on_from_the_checkpoint_after_a_kill(cluster, victim, sync):
   tasks = cluster(*ENDLESS, *sync, ps=2)
   tasks.until_step(20)
-  for victim in ('chief 0', 'ps 1'):
-    tasks.kill(victim)
-    step = tasks.step()
-    tasks.start(victim)
-    tasks.until(tasks.resumed)
-    before = len(tasks.said('worker 0', 'images/s'))
-    tasks.until_step(step + 20)
-    check_resumed_at(tasks.resumed(), step, sync)
-    tasks.until(lambda: len(tasks.said('worker 0', 'images/s')) > before)  # noqa: B023
-    assert not tasks.codes()
+  tasks.kill(victim)
+  step = tasks.step()
+  tasks.start(victim)
+  tasks.until(tasks.resumed)
+  before = len(tasks.said('worker 0', 'images/s'))
+  tasks.until_step(step + 20)
+  check_resumed_at(tasks.resumed(), step, sync)
+  tasks.until(lambda: len(tasks.said('worker 0', 'images/s')) > before)
+  assert not tasks.codes()
 
 
 def check_resumed_at(resumed, checkpoint, sync):

@@ -19,6 +19,7 @@ from outcome import succeeded
 
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
+from cifar10.training import schedules
 
 # What users write, what the old program had, and what is at an earlier commit.
 ELSEWHERE = """
@@ -165,11 +166,17 @@ def test_flags_that_the_pages_name_are_there():
   assert list(unknown(r'(?<![\w-])(--[a-z][a-z-]+)', known.__contains__)) == []
 
 
+def rows(title):
+  """The cells of the first table of a section of docs/estimator.md."""
+  section = checkout.read('docs/estimator.md').partition(f'## {title}\n')[2].partition('\n## ')[0]
+  lines = [line for line in section.splitlines() if line.startswith('|')][2:]
+  return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
+
+
 def test_old_flags_are_there_with_these_defaults():
   given = (from_values({}), from_values({}).family, RunOptions(job_dir='job'))
   table, compared = checkout.read('docs/flags.md'), 0
-  section = checkout.read('docs/estimator.md').partition('## The flags\n')[2].partition('\n## ')[0]
-  for flags, _, now, _ in re.findall(r'^\|(.*)\|(.*)\| (.*)\|(.*)\|$', section, re.M)[2:]:
+  for flags, _, now, _ in rows('The flags'):
     for flag in re.findall(r'`(--[a-z-]+)`', flags):
       assert f'| `{flag}` |' in table
       name = flag[2:].replace('-', '_')
@@ -178,6 +185,21 @@ def test_old_flags_are_there_with_these_defaults():
         assert value == float(number[0].rstrip(',.').replace(',', ''))
         compared += 1
   assert compared >= 10
+
+
+def test_the_learning_rate_drops_at_these_steps():
+  """82 x 40,000 / 128 = 25,625; 123 x 40,000 / 128 = 38,437.5; 300 x 40,000 / 128 = 93,750.
+
+  Then: 45,000 // 128 = 351 batches an epoch; 82 x 351 = 28,782 and so on.
+  """
+  epochs = from_values({}).lr_boundaries_epochs
+  steps = [(45_000 // 128 * each, schedules.steps_of(each, 40_000, 128)) for each in epochs]
+  said = [
+    tuple(int(re.search(r'step (\d[\d,]*\d)', cell)[1].replace(',', '')) for cell in row[1:])
+    for row in rows('What `--recipe classic` changes')
+    if 'drop' in row[0] and re.match(r'step [\d,]+', row[1])
+  ]
+  assert said == steps
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,17 @@
 """What jobs write while they train: events, curves, pictures, traces."""
 
+import json
 import os
+import re
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from outcome import events, succeeded
-from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from outcome import events, followed, succeeded, until
 
 from cifar10.callbacks.metrics import confusion_picture, to_png
 from cifar10.data.manifest import CIFAR10
@@ -16,7 +21,7 @@ SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batc
 
 
 @pytest.fixture(scope='module')
-def job(run_shared, data_dir, tmp_path_factory):
+def job(run_main, data_dir, tmp_path_factory):
   """A job that ended at step 110, as if it had been killed there after a checkpoint at step 60.
 
   It was resumed with the rest of its files as they were, and ended at step 120.
@@ -25,7 +30,7 @@ def job(run_shared, data_dir, tmp_path_factory):
   every = ['--eval-every-steps', 60, '--save-every-steps', 40]
   for steps in (110, 120):
     where = ['--data-dir', data_dir, '--job-dir', folder]
-    ran = run_shared(*where, *SMALL, *every, '--train-steps', steps)
+    ran = run_main(*where, *SMALL, *every, '--train-steps', steps)
     succeeded(ran)
     changed = "train_steps 110 -> 120, tasks {'chief': 1, 'worker': 2, 'ps': 1} -> {}"
     assert (f'unlike before in this job: {changed}\n' in ran.stderr) == (steps == 120)
@@ -61,22 +66,34 @@ def test_a_job_writes_down_what_happens(job):
 
 
 @pytest.fixture(scope='module')
-def board(job):
-  """What TensorBoard reads in the job's parent folder."""
-  multiplexer = EventMultiplexer().AddRunsFromDirectory(str(job.parent)).Reload()
-  assert set(multiplexer.Runs()) == {'job', 'job/validation', 'job/eval'}
-  return multiplexer
+def ask(job):
+  """Asks a TensorBoard of the job's parent folder: (path, parameters) -> bytes."""
+  words = [sys.executable, '-m', 'tensorboard.main', '--logdir', str(job.parent), '--port', '0']
+  words += ['--host', '127.0.0.1', '--load_fast=false']
+  process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+  def get(path, **parameters):
+    url = f'{address}data/plugin/{path}?{urllib.parse.urlencode(parameters)}'
+    with urllib.request.urlopen(url, timeout=30) as response:
+      return response.read()
+
+  with followed(process):
+    found = (re.search(r'http://127\.0\.0\.1:\d+/', line) for line in process.stderr)
+    address = next(match for match in found if match).group()
+    runs = {'job', 'job/validation', 'job/eval'}
+    until(lambda: set(json.loads(get('scalars/tags'))) == runs, 60, process)
+    yield get
+    process.kill()  # Not SIGTERM: a TensorBoard that is reading files can ignore it for good.
 
 
-def curve(board, run, tag):
+def curve(ask, run, tag):
   """[step, value] of each point."""
-  points = board.Tensors(run, tag)
-  return [[point.step, tf.make_ndarray(point.tensor_proto).item()] for point in points]
+  return [point[1:] for point in json.loads(ask('scalars/scalars', run=run, tag=tag))]
 
 
 @pytest.mark.slow
-def test_accuracy_and_loss_come_first(board):
-  tags = board.PluginRunToTagToContent('scalars')
+def test_accuracy_and_loss_come_first(ask):
+  tags = json.loads(ask('scalars/tags'))
   groups = sorted({tag.split('/')[0] for found in tags.values() for tag in found})
   others = ['loss_parts', 'optimizer', 'other_accuracies', 'per_class_accuracy', 'resources']
   assert groups == ['accuracy', 'loss', *others]
@@ -86,29 +103,30 @@ def test_accuracy_and_loss_come_first(board):
 
 
 @pytest.mark.slow
-def test_a_resumed_job_is_one_curve_of_the_means_in_metrics_jsonl(job, board):
+def test_a_resumed_job_is_one_curve_of_the_means_in_metrics_jsonl(job, ask):
   """The first process wrote points at 100 and 110, the second at 100 and 120."""
   trained = events(job, 'train')
   assert [event['step'] for event in trained] == [100, 120]
   named = {'loss': 'loss', 'accuracy': 'accuracy', 'learning_rate': 'optimizer/learning_rate'}
   for name, tag in {**named, 'images_per_second': 'resources/images_per_second'}.items():
     expected = [[event['step'], pytest.approx(event[name], rel=1e-5)] for event in trained]
-    assert curve(board, 'job', tag) == expected
+    assert curve(ask, 'job', tag) == expected
   for tag in ('optimizer/gradient_norm', 'loss_parts/cross_entropy'):
-    assert [step for step, _ in curve(board, 'job', tag)] == [100, 120]
-  last = pytest.approx(events(job, 'evaluate')[-1]['accuracy'], abs=1e-6)
-  assert curve(board, 'job/eval', 'accuracy')[-1] == [120, last]
+    assert [step for step, _ in curve(ask, 'job', tag)] == [100, 120]
+  last = events(job, 'evaluate')[-1]
+  assert curve(ask, 'job/eval', 'accuracy')[-1] == [120, pytest.approx(last['accuracy'], abs=1e-6)]
 
 
 @pytest.mark.slow
-def test_the_confusion_matrix_is_a_picture(job, board):
-  tags = board.PluginRunToTagToContent('images')
+def test_the_confusion_matrix_is_a_picture(job, ask):
+  tags = json.loads(ask('images/tags'))
   for run in ('job/validation', 'job/eval'):
     assert set(tags[run]) == {'pictures/confusion_matrix'}
-  pictures = board.Tensors('job/eval', 'pictures/confusion_matrix')
-  assert [picture.step for picture in pictures] == [110, 120]
+  tag = {'run': 'job/eval', 'tag': 'pictures/confusion_matrix', 'sample': 0}
+  listed = json.loads(ask('images/images', **tag))
+  assert [picture['step'] for picture in listed] == [110, 120]
   matrix = np.array(events(job, 'evaluate')[-1]['confusion_matrix'])
-  *_, png = tf.make_ndarray(pictures[-1].tensor_proto)  # After its width and height.
+  png = ask(f'images/individualImage?{listed[-1]["query"]}&unused')
   assert png == to_png(confusion_picture(matrix, CIFAR10.classes))
 
 

@@ -1,13 +1,15 @@
 """Image files of every kind that is promised, as planes and pixels worked out by hand."""
 
+import errno
 import os
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
 
-from cifar10.core.errors import InputError
+from cifar10.core.errors import InputError, StorageError
 from cifar10.data import image_files
 
 
@@ -61,3 +63,11 @@ def test_refuses_what_is_no_image(tmp_path):
     (tmp_path / 'a.png').write_bytes(content)
     with pytest.raises(InputError, match=r'a\.png cannot be read as PNG, JPEG or WebP; convert it'):
       image_files.read_image(str(tmp_path / 'a.png'))
+
+
+def test_a_fault_of_the_storage_is_none_of_the_image(tmp_path, monkeypatch):
+  path = write(tmp_path / 'a.png', noise(32, 32, 3))
+  stale = OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+  monkeypatch.setattr('builtins.open', mock.Mock(side_effect=stale))
+  with pytest.raises(StorageError, match=r'a.png cannot be read \(Stale file handle\)'):
+    image_files.read_image(path)

@@ -15,9 +15,14 @@ LONG = [pytest.param(each, marks=pytest.mark.long) for each in OTHERS]
 
 @pytest.mark.slow
 @pytest.mark.parametrize('more', [[], *LONG])
-def test_the_same_in_one_run_and_in_two(more, run_main, data_dir, tmp_path):
-  for job, ends in {'one': [STEPS], 'two': [12, STEPS]}.items():
+def test_the_same_again_in_one_run_and_in_two(more, run_main, data_dir, tmp_path):
+  """A third job, of another seed, shows that the comparison can fail."""
+  jobs = {'first': [STEPS], 'second': [STEPS], 'resumed': [12, STEPS], 'other': [STEPS]}
+  for job, ends in jobs.items():
     for end in ends:
-      flags = [*FLAGS, *more, '--train-steps', end]
+      flags = [*FLAGS, *more, '--train-steps', end, '--seed', 2 if job == 'other' else 1]
       succeeded(run_main('--data-dir', data_dir, '--job-dir', tmp_path / job, *flags))
-  assert_equal(tmp_path / 'one', tmp_path / 'two', STEPS)
+  assert_equal(tmp_path / 'first', tmp_path / 'second', STEPS)
+  assert_equal(tmp_path / 'first', tmp_path / 'resumed', STEPS)
+  with pytest.raises(AssertionError):
+    assert_equal(tmp_path / 'first', tmp_path / 'other', STEPS)

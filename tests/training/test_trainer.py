@@ -24,7 +24,8 @@ from cifar10.job import metrics_log, stop_record, variable_files
 from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
-from cifar10.training import trainer
+from cifar10.training import experiment, trainer
+from cifar10.training.experiment import training_examples
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
@@ -93,6 +94,26 @@ def test_resuming_continues_the_same_run(job, run_here, data_dir, tmp_path):
   assert_close(job[0], tmp_path, 8, rtol=1e-4, atol=1e-5)
   before, after = variables(job[0], 4), variables(job[0], 8)
   assert any(np.abs(before[name] - after[name]).max() > 1e-3 for name in after)
+
+
+def test_batches_start_where_the_session_stands(data_dir, tmp_path):
+  """Not where a checkpoint says, which a worker need not see: at steps 0 and 3 of one graph."""
+  options = RunOptions(job_dir=str(tmp_path), data_dir=data_dir, num_gpus=0)
+  process = job_run.begin(from_values({'num_layers': 8, 'train_batch_size': 16}), options)
+  input_fn = experiment.input_fn(process, training_examples(process))
+  seen = {}
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    step = tf.compat.v1.train.create_global_step()
+    iterator = tf.compat.v1.data.make_initializable_iterator(input_fn())
+    (images,), (labels,) = iterator.get_next()
+    for start in (0, 3):
+      session.run(step.assign(start))
+      session.run(iterator.initializer)
+      seen[start] = [session.run([images, labels]) for _ in range(5)]
+  for (images, labels), (other_images, other_labels) in zip(seen[0][3:], seen[3]):
+    np.testing.assert_array_equal(images, other_images)
+    np.testing.assert_array_equal(labels, other_labels)
+  assert not np.array_equal(seen[0][0][0], seen[3][0][0])
 
 
 @pytest.mark.slow

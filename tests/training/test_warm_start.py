@@ -29,10 +29,12 @@ def as_arrays(path, **changed):
 
 
 @pytest.mark.slow
-def test_a_new_job_starts_with_the_others_variables(run_here, data_dir, tmp_path):
+@pytest.mark.parametrize('kind', ['job dir', 'npz'])
+def test_a_new_job_starts_with_the_others_variables(kind, run_here, data_dir, tmp_path):
+  source = OTHER if kind == 'job dir' else as_arrays(tmp_path / 'other.npz')
   job = str(tmp_path / 'job')
-  more = ['--num-cpu-towers', 2, '--ema-decay', 0.9]
-  flags = [*SMALL, *more, '--train-steps', 1, '--warm-start-from', OTHER]
+  more = ['--num-cpu-towers', 2] if kind == 'job dir' else ['--ema-decay', 0.9]
+  flags = [*SMALL, *more, '--train-steps', 1, '--warm-start-from', source]
   result = run_here('--data-dir', data_dir, '--job-dir', job, *flags)
   assert result.returncode == 0, result.stderr
   assert f': {VARIABLES} of {VARIABLES} variables\n' in result.stderr
