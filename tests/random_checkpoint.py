@@ -37,5 +37,6 @@ def save(hparams, *, with_averages=False):
         elif 'whitening' in variable.op.name:  # Zeros until a job makes it of its images.
           variable.load(rng.normal(scale=0.2, size=variable.shape), session)
       path = tf.compat.v1.train.Saver(stored).save(session, f'{folder}/model.ckpt', 1)
-      answers = session.run([tf.nn.softmax(inferred.logits), inferred.features])
+      logits = inferred.logits
+      answers = session.run([tf.nn.softmax(logits), inferred.features, logits])
   return path, answers

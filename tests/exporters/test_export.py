@@ -88,7 +88,7 @@ def written(form, values, tmp_path):
   path = str(tmp_path / 'exported') + ('.onnx' if form == 'onnx' else '')
   network = freeze_graph.freeze(hparams, CIFAR10, checkpoint)
   export._WRITERS[form](path, network, {'classes': ['a']})
-  return path, *answers
+  return path, *answers[:2]
 
 
 @pytest.mark.parametrize('values', [{'num_layers': 8}, VIEWS_OF_SOME], ids=['resnet', 'fastnet'])

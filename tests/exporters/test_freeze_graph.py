@@ -37,7 +37,7 @@ def run(graph, images=IMAGES):
 def test_it_answers_alike_without_variables_and_batch_norms(name):
   values, batch_norms = NETWORKS[name]
   hparams, use_ema = from_values(values), name == 'averages'
-  path, (expected, expected_features) = save(hparams, with_averages=use_ema)
+  path, (expected, expected_features, _) = save(hparams, with_averages=use_ema)
   graph = freeze_graph.freeze(hparams, CIFAR10, path, use_ema=use_ema).graph
   probabilities, features, classes = run(graph)
   np.testing.assert_allclose(probabilities, expected, rtol=1e-4, atol=1e-6)
@@ -54,7 +54,7 @@ def test_a_network_that_classifies_twice_has_its_kernels_once():
   graph = freeze_graph.freeze(hparams, CIFAR10, save(hparams)[0]).graph
   assert len([node for node in graph.node if node.name.endswith('/folded')]) == 6
   # Some of the images are doubtful; else this would not be about some.
-  _, (probabilities, _) = save(from_values({**values, 'tta_below': 0.0}))
+  _, (probabilities, *_) = save(from_values({**values, 'tta_below': 0.0}))
   assert 0 < np.sum(probabilities.max(1) < values['tta_below']) < len(IMAGES)
 
 
@@ -62,7 +62,7 @@ def test_a_network_that_classifies_twice_has_its_kernels_once():
 def test_bfloat16():
   """Kernels are rounded to 8 bits: with their factor, or before it."""
   hparams = from_values({'num_layers': 8, 'dtype': 'bfloat16'})
-  path, (expected, _) = save(hparams)
+  path, (expected, *_) = save(hparams)
   graph = freeze_graph.freeze(hparams, CIFAR10, path).graph
   np.testing.assert_allclose(run(graph)[0], expected, atol=0.05)
   assert 'FusedBatchNormV3' not in {node.op for node in graph.node}

@@ -10,9 +10,7 @@ import tensorflow as tf
 from outcome import refused, succeeded
 from random_checkpoint import IMAGES, save
 
-import cifar10
 from cifar10.core.errors import InputError
-from cifar10.data.input_pipeline import input_fn
 from cifar10.data.manifest import CIFAR10
 from cifar10.exporters import freeze_graph, keras_file
 from cifar10.options.hparams import from_values
@@ -40,12 +38,13 @@ def write(hparams, folder):
 
 @pytest.mark.parametrize('name', NETWORKS)
 def test_keras_answers_alike(name, tmp_path):
-  path, made, (probabilities, features) = write(from_values(NETWORKS[name]), tmp_path)
+  path, made, (probabilities, features, logits) = write(from_values(NETWORKS[name]), tmp_path)
   model = tf.keras.models.load_model(path)  # In safe mode, where no Lambda is loaded.
-  trunk = tf.keras.Model(model.input, model.get_layer('features').output)
-  logs = np.log(model(IMAGES)), np.log(probabilities)  # The logits, but for a constant.
-  np.testing.assert_allclose(*logs, rtol=1e-5, atol=1e-5)
-  np.testing.assert_allclose(trunk(IMAGES), features, rtol=1e-5, atol=1e-4)
+  inner = model.get_layer('features').output, model.get_layer('probabilities').input
+  answers = tf.keras.Model(model.input, [model.output, *inner])(IMAGES)
+  np.testing.assert_allclose(answers[0], probabilities, rtol=0, atol=1e-5)
+  np.testing.assert_allclose(answers[1], features, rtol=1e-5, atol=1e-4)
+  np.testing.assert_allclose(answers[2], logits, rtol=1e-5, atol=1e-5)
   assert len(model.weights) == len(made.values)
   scopes = {variable.rpartition('/')[0].replace('/', '_') for variable in made.values}
   assert scopes <= {layer.name for layer in model.layers}
@@ -73,40 +72,6 @@ def test_what_is_fixed_in_a_fast_network_is_not_trained(tmp_path):
   assert not model.get_layer('fastnet_whitening').trainable_variables
   # Of 9 convolutions the kernels, of 9 batch norms the offsets, and the head's kernel.
   assert len(model.trainable_variables) == 9 + 9 + 1
-
-
-@pytest.mark.slow
-def test_keras_trains_on_alike(data_dir, tmp_path):
-  """A hundred steps of the same batches, at a low rate: rounding grows with the rate and the steps.
-
-  The largest difference was 1.3e-4 under TensorFlow 2.15.1, 1.7e-4 under 2.21 (1.5e-2 at 0.01).
-  """
-  expected, losses, hparams = [], [], from_values({'num_layers': 8})
-
-  class KeepLoss(tf.compat.v1.train.SessionRunHook):
-    def before_run(self, run_context):
-      return tf.compat.v1.train.SessionRunArgs(tf.compat.v1.losses.get_losses()[0])
-
-    def after_run(self, run_context, run_values):
-      expected.append(run_values.results)
-
-  given = {'num_layers': 8, 'train_batch_size': 16, 'train_steps': 100, 'learning_rate': 0.001}
-  given |= {'use_distortion_for_training': False, 'callbacks': [KeepLoss()]}
-  cifar10.train(tmp_path / 'job', data_dir, mode='train', **given)
-  made = freeze_graph.freeze(hparams, CIFAR10, f'{tmp_path}/job/model.ckpt-0')
-  keras_file.write(f'{tmp_path}/network.keras', made, {})
-  model = tf.keras.models.load_model(f'{tmp_path}/network.keras')
-  logits = tf.keras.Model(model.input, model.get_layer('probabilities').input)
-  optimizer, variables = tf.keras.optimizers.SGD(0.001, momentum=0.9), model.trainable_variables
-  for [images], [labels] in input_fn(str(data_dir), 'train', 1, 16, False).take(100):
-    with tf.GradientTape() as tape:
-      errors = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits(images, training=True))
-      squares = sum(tf.nn.l2_loss(tf.convert_to_tensor(each)) for each in variables)
-      loss = tf.reduce_mean(errors) + hparams.weight_decay * squares
-    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
-    losses.append(float(loss))
-  np.testing.assert_allclose(losses, expected, rtol=1e-3)
-  assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
 
 
 @pytest.mark.bfloat16
