@@ -25,7 +25,7 @@ from cifar10.training import schedules
 ELSEWHERE = """
 my_source.py my_network.py program.py cifar10.py cifar10_model.py cifar10_utils.py lines.py
 with_flags.py onednn.py cluster_accuracy.py soak_memory.py python_calls.py loader_peer.py
-python_source.py tests/wire.py
+python_source.py tests/wire.py transfer.py
 """
 # Of Slurm, Docker, TensorBoard and tests/faults.py; ours with its no; of an older commit's result.
 OTHER_FLAGS = """
