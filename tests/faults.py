@@ -152,27 +152,16 @@ class Tasks:
     """Starts the same command again after the end of a task with this code, to its end."""
     if code and 'ps 0' in self.names:
       self.start(lost)
-      # Who has made the last step may have seen that its chief was gone before it saved that. A
-      # synchronous chief needs it again; an asynchronous one may end before it is back.
-      allowed, again = ((0, LOST), []) if self._is_async else ((0,), ['worker 0'])
-      self.finish(allowed, spared={lost} - {CHIEF}, again=again)
+      # A worker that nobody waits for may have made the last step without its chief.
+      self.finish(allowed=(0, LOST) if self._is_async else (0,), spared={lost} - {CHIEF})
     else:
       self.finish(allowed=(0, LOST) if code else (0,))
       self.start(*self.names)
       self.finish()
 
-  def finish(self, allowed=(0,), spared=(), again=()):
+  def finish(self, allowed=(0,), spared=()):
     """Waits until all have ended well; who came back too late for the end is not waited for."""
-    codes = {}
-    while {*self.running} - {*spared}:
-      process = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_pid
-      task = next(task for task, its in self.running.items() if its == process)
-      code = self.wait(task)
-      if code == LOST and task in again:
-        again.remove(task)
-        self.start(task)
-      elif task not in spared:
-        codes[task] = code
+    codes = {task: self.wait(task) for task in self.names if task in {*self.running} - {*spared}}
     self.kill()
     said = ''.join(self.read(task, 'said') for task in codes)
     assert {*codes.values()} <= {*allowed} and 'Traceback' not in said, f'then {codes}: {said}'

@@ -63,9 +63,9 @@ class Bucket:
 
 
 def in_buckets(gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> list[Bucket]:
-  """Returns gradients, on one device, each of its variable's shape and dtype, in buckets.
+  """Returns the gradients in buckets, those of each variable's device in their order.
 
-  The variables are on their parameter servers; those of each device stay in their order.
+  All gradients are on one device, each of its variable's shape and dtype; the variables on servers.
   """
   buckets: list[Bucket] = []
   open_ones: dict[tuple[str, tf.DType], Bucket] = {}
@@ -175,5 +175,5 @@ def _at_server(cluster: Cluster, ps: int, build: Callable[[], tf.Tensor | tf.Ope
 
 
 def done_queue() -> tf.queue.FIFOQueue:
-  """The current device's, if that is a parameter server's: not empty once the chief is done."""
+  """Returns a parameter server's queue, on its device: not empty once the chief is done."""
   return tf.queue.FIFOQueue(-1, [tf.int32], [[]], shared_name='done')

@@ -222,7 +222,7 @@ class SyncWorker(SyncReplicas):
     while not self.monitor.stopping and not session.run(self._chief_has_begun):
       time.sleep(_LOOK_SECONDS)
     session.run(self._forget)
-    # The input begins with the batch of a step; has a chief gone back since, whose token is lost?
+    # Forgotten, too: the token of a chief that went back after the input began at a later step.
     self._follow(session.run(self._global_step) < session.run(self._input_step))
 
   def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int | None:

@@ -30,13 +30,14 @@ def is_there(address):
 
 def serve(config, last_step):
   """A parameter server that ends once the last step is saved and nobody trains any more."""
-  tf.distribute.Server(config.cluster_spec, config.task_type, config.task_id)
-  tasks = [*config.cluster_spec.job_tasks('chief'), *config.cluster_spec.job_tasks('worker')]
-  saved = 0
+  server = tf.distribute.Server(config.cluster_spec, config.task_type, config.task_id)
+  cluster = config.cluster_spec.as_dict()
+  tasks, saved = [*cluster['chief'], *cluster.get('worker', [])], 0
   while saved < last_step or any(map(is_there, tasks)):
     time.sleep(1)
     if checkpoint := tf.train.latest_checkpoint(config.model_dir):
       saved = tf.train.load_variable(checkpoint, 'global_step')
+  return server  # Which serves as long as something holds it.
 
 
 towns = feature_column.categorical_column_with_vocabulary_list('town', ['Rome', 'Oslo'])
