@@ -62,7 +62,8 @@ def main() -> None:
   parser.add_argument('--check', action='store_true', help='draw nothing; 1 when out of date')
   parser.add_argument('--folder', default=PICTURES, help='where the pictures are')
   flags = parser.parse_args()
-  records = foremost(read())
+  # Without those of a recipe as it was before a repair.
+  records = {name: record for name, record in foremost(read()).items() if 'form' not in record}
   if flags.check:
     missing = {
       name: [label for label in labels if label not in texts(os.path.join(flags.folder, name))]

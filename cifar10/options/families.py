@@ -258,7 +258,7 @@ RECIPES: dict[str, Recipe] = {
     },
   ),
   'fast95': Recipe(
-    '95.09 +- 0.07 % (3 seeds; the source: 95.01 %)',
+    '95.09 +- 0.07 % (3 seeds, before a repair; the source: 95.01 %)',
     '15 epochs: 732 steps of 1,024 images, half an hour on two fast cores with AVX-512 BF16',
     {
       **_FAST_SGD,
@@ -273,7 +273,7 @@ RECIPES: dict[str, Recipe] = {
   # airbench96_faster trains on the harder half of each batch. It sums the loss over 512 images; the
   # mean makes the same step with half the learning rate of 1,024 images and twice their decay.
   'fast96': Recipe(
-    '95.92 % (one seed, 0; the source: 96.00 %, the mean of 200)',
+    '95.92 % (one seed, 0, before a repair; the source: 96.00 %, the mean of 200)',
     '44 epochs: 2,160 steps of the harder half of 1,024 images, an hour and a quarter on two fast '
     'cores with AVX-512 BF16',
     {
