@@ -57,7 +57,7 @@ def tables(results: Records) -> dict[str, str]:
   first = foremost(results).values()
   made = {
     'summary': _summary(first, on_cpus),
-    'machines': _markdown('name | machine', machines(results).items(), words=2),
+    'machines': _machines(results, speeds, timed),
     'trained': _trained(ordered),
     'time_to_accuracy': _time_to_accuracy(timed) + _notes(timed),
     'training': _training(speeds) + _notes(speeds),
@@ -74,6 +74,19 @@ def _named(results: Records, name: str) -> list[dict]:
   """The measurements by one benchmark, those on a GPU last."""
   found = [results[each] for each in sorted(results) if results[each]['name'] == name]
   return sorted(found, key=lambda record: 'gpu' in record['hardware'])
+
+
+def _machines(results: Records, speeds: Iterable[dict], timed: Iterable[dict]) -> str:
+  """What the short names mean, and what a user of this program gets there."""
+  rates = {machine(record): record['images_per_second'] for record in speeds}
+  lasted = {machine(record): minutes(record) for record in timed}
+  rows = []
+  for name, described in machines(results).items():
+    found = [rates.get(name, {}).get(f'program {dtype}') for dtype in ('float32', 'bfloat16')]
+    found.append(lasted.get(name))
+    rows.append([name, described, *('' if value is None else f'{value:,.0f}' for value in found)])
+  heads = 'name | machine | ResNet-20 in float32, images/s | in bfloat16 | `fast94`, minutes'
+  return _markdown(heads, rows, words=2)
 
 
 def _notes(records: Iterable[dict]) -> str:
