@@ -50,6 +50,3 @@ class Terminated(Exception):  # noqa: N818  (an end in good order, not an error)
 
   Its text is the signal's name; 'SIGTERM' for what else told the process to end.
   """
-
-  def __init__(self, heard: str = 'SIGTERM'):
-    super().__init__(heard)
