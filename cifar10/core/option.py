@@ -46,11 +46,6 @@ def at_least(low: float) -> Check:
   return Check(lambda value: value >= low, f'must be {low:g} or more')
 
 
-def above(low: float) -> Check:
-  """Accepts more than `low`."""
-  return Check(lambda value: value > low, f'must be above {low:g}')
-
-
 def between(low: float, high: float) -> Check:
   """Accepts `low` to `high`, both included."""
   return Check(lambda value: low <= value <= high, f'must be {low:g} to {high:g}')
@@ -71,6 +66,7 @@ def _is_pattern(text: str) -> bool:
 
 _NAME = r'[^\W\d]\w*(\.[^\W\d]\w*)*'
 BELOW_ONE = Check(lambda value: 0 <= value < 1, 'must be at least 0 and below 1')
+POSITIVE = Check(lambda value: value > 0, 'must be above 0')
 FUNCTION = Check(
   lambda text: bool(re.fullmatch(f'{_NAME}:{_NAME}', text)),
   'must be package.module:function (docs/python.md)',

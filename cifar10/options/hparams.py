@@ -12,9 +12,9 @@ from cifar10.core.option import (
   BELOW_ONE,
   FUNCTION,
   PATTERN,
+  POSITIVE,
   Check,
   Options,
-  above,
   as_flag,
   at_least,
   between,
@@ -80,7 +80,7 @@ class HParams(Options):
   )
   # Optimization.
   train_steps: int = option(80_000, 'steps to train in all, earlier runs included', at_least(1))
-  train_epochs: float | None = option(None, 'epochs to train, in place of --train-steps', above(0))
+  train_epochs: float | None = option(None, 'epochs to train, in place of --train-steps', POSITIVE)
   train_batch_size: int = option(
     128, 'training examples in a step of one process, shared by its towers', at_least(1)
   )
@@ -88,7 +88,7 @@ class HParams(Options):
   optimizer: str | None = _door(
     'makes an optimizer of the learning rate, in place of SGD (docs/python.md)', switch=True
   )
-  learning_rate: float = option(0.1, 'base learning rate, which the schedule multiplies', above(0))
+  learning_rate: float = option(0.1, 'base learning rate, which the schedule multiplies', POSITIVE)
   lr_values: tuple[float, ...] = option(
     (1.0, 0.1, 0.01, 0.002),
     'factors of the learning rate, one for each phase of the schedule',
@@ -115,9 +115,9 @@ class HParams(Options):
     2e-4, 'factor of half the sum of squares of all variables but those of Muon', at_least(0)
   )
   offset_lr_factor: float = option(
-    1.0, 'multiplies the rate of batch-norm offsets, divides their weight decay', above(0)
+    1.0, 'multiplies the rate of batch-norm offsets, divides their weight decay', POSITIVE
   )
-  head_lr_factor: float = option(1.0, 'as --offset-lr-factor, for the last layer', above(0))
+  head_lr_factor: float = option(1.0, 'as --offset-lr-factor, for the last layer', POSITIVE)
   muon_learning_rate: float = option(
     0.0, 'rate of Muon, which updates convolution kernels; 0: SGD does', at_least(0), switch=True
   )
@@ -132,7 +132,7 @@ class HParams(Options):
   batch_norm_decay: float = option(0.997, "decay of batch norm's moving averages a step", BELOW_ONE)
   # Whether that decay rises to its value: as `plan.check` sets it in a new job.
   batch_norm_warmup: bool = option(False, None, fixed=True)
-  batch_norm_epsilon: float = option(1e-5, 'added to the variance in batch norm', above(0))
+  batch_norm_epsilon: float = option(1e-5, 'added to the variance in batch norm', POSITIVE)
   dtype: str = option(
     'float32', 'compute dtype; auto: what is fast here', choices=('auto', 'float32', 'bfloat16')
   )

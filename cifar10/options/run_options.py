@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from cifar10.core.errors import InputError
-from cifar10.core.option import FUNCTION, Check, Options, above, at_least, between, option
+from cifar10.core.option import FUNCTION, POSITIVE, Check, Options, at_least, between, option
 
 PRETRAINED = ('resnet20', 'fast94')  # The included trained networks (job/pretrained.py).
 # TensorFlow starts as many threads as it is told to, and aborts if it cannot.
@@ -55,7 +55,7 @@ class RunOptions(Options):
   stop_without_gain: int | None = option(
     None, 'end training after so many evaluations without a higher accuracy', at_least(1)
   )
-  max_minutes: float | None = option(None, 'end after so many minutes of all runs', above(0))
+  max_minutes: float | None = option(None, 'end after so many minutes of all runs', POSITIVE)
   callback: tuple[str, ...] = option(
     (),
     'a Python function that makes a callback, as package.module:function; can be given several '
@@ -63,7 +63,7 @@ class RunOptions(Options):
     Check(lambda names: all(map(FUNCTION.accepts, names)), 'must be package.module:function'),
     metavar='MODULE:FUNCTION',
   )
-  log_every: float = option(10.0, 'seconds between two progress lines in the log', above(0))
+  log_every: float = option(10.0, 'seconds between two progress lines in the log', POSITIVE)
   num_gpus: int | None = option(None, 'GPUs, a tower each; 0: the CPU (default: all)', at_least(0))
   num_cpu_towers: int = option(1, 'towers on virtual CPUs, where no GPU is used', between(1, 1024))
   variable_strategy: str = option(
@@ -90,7 +90,7 @@ class RunOptions(Options):
   sync: bool = option(False, "update by the mean of all workers' gradients, in a cluster")
   deterministic: bool = option(False, 'one seed, one network bit for bit; clusters need --sync')
   backup_workers: int = option(0, 'late workers that updates leave out', at_least(0), needs='sync')
-  start_timeout: float = option(600.0, 'seconds to wait for a task to come up or back', above(0))
+  start_timeout: float = option(600.0, 'seconds to wait for a task to come up or back', POSITIVE)
 
   def check(self) -> None:
     if not (self.job_dir or self.pretrained):
