@@ -17,6 +17,7 @@ from cifar10.data.manifest import DEPTH, HEIGHT, WIDTH
 from cifar10.options.hparams import Augmentation
 
 _GREY = 128  # The pixel value that input_pipeline.normalise makes 0.
+fold_in = tf.random.experimental.stateless_fold_in
 
 
 def pad(images: tf.Tensor, augmentation: Augmentation) -> tf.Tensor:
@@ -83,7 +84,7 @@ def augment(
   chosen = tf.ensure_shape(chosen, [padded.shape[0], *cropped.shape[1:]])
   if not augmentation.cutout:
     return chosen
-  return cutout(chosen, tf.random.experimental.stateless_fold_in(seed, 0), augmentation.cutout)
+  return cutout(chosen, fold_in(seed, 0), augmentation.cutout)
 
 
 @tf.autograph.experimental.do_not_convert  # As in input_pipeline.py.
@@ -98,7 +99,6 @@ def own_augmentation(
   Raises:
     InputError: it fails, or returns no such images with labels of one of these kinds.
   """
-  fold_in = tf.random.experimental.stateless_fold_in
   key = fold_in([seed, worker], 3)  # 0 to 2 are those of `Cifar10DataSet.make_batch`.
 
   def change(number: tf.Tensor, batch: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from cifar10.core import devices, limits
 from cifar10.core.errors import InputError
 from cifar10.data import manifest, records
-from cifar10.data.augmentation import as_strings, augment, crop, own_augmentation, pad
+from cifar10.data.augmentation import as_strings, augment, crop, fold_in, own_augmentation, pad
 from cifar10.data.manifest import IMAGE_BYTES
 from cifar10.options.hparams import Augmentation
 
@@ -117,16 +117,14 @@ class Cifar10DataSet:
       return self.one_pass(batch_size)
     num_examples = self.count()
     key = tf.constant([seed, worker], tf.int32)
-    order_key, distortion_key, flip_key = (
-      tf.random.experimental.stateless_fold_in(key, i) for i in range(3)
-    )
+    order_key, distortion_key, flip_key = (fold_in(key, i) for i in range(3))
     mirrored_first = tf.random.stateless_uniform([num_examples], flip_key, 0, 2, tf.int32)
 
     def batches(padded: tf.Tensor, labels: tf.Tensor) -> tf.data.Dataset:
       # This inner dataset keeps the whole subset in memory.
       def gather(number: tf.Tensor, drawn: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
         indices, epochs = drawn
-        batch_seed = tf.random.experimental.stateless_fold_in(distortion_key, number)
+        batch_seed = fold_in(distortion_key, number)
         alternating = (tf.gather(mirrored_first, indices) + epochs) % 2
         images = self.preprocess(tf.gather(padded, indices), batch_seed, alternating)
         return images, tf.gather(labels, indices)
@@ -282,7 +280,7 @@ def _shuffled_indices(
   first_epoch, offset = first_example // num_examples, first_example % num_examples
 
   def permutation(epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    seed = tf.random.experimental.stateless_fold_in(key, epoch)
+    seed = fold_in(key, epoch)
     indices = tf.random.experimental.stateless_shuffle(tf.range(num_examples), seed)
     indices = indices[tf.where(tf.equal(epoch, first_epoch), offset, 0) :]
     return indices, tf.fill(tf.shape(indices), tf.cast(epoch, tf.int32))

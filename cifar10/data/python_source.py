@@ -18,14 +18,13 @@ import tensorflow as tf
 
 from cifar10.core.errors import InputError, SourceError
 from cifar10.core.user_code import imported, others_code
-from cifar10.data.augmentation import Augmentation, as_strings, augment, pad
+from cifar10.data.augmentation import Augmentation, as_strings, augment, fold_in, pad
 from cifar10.data.input_pipeline import no_autograph
 from cifar10.data.manifest import DEPTH, HEIGHT, WIDTH
 
 BLOCK = 10_000  # Examples that are shuffled together, of 3 KB each.
 _CHUNK = 512
 _SHAPE = (HEIGHT, WIDTH, DEPTH)
-_fold_in = tf.random.experimental.stateless_fold_in
 
 # Images uint8 [n, 32, 32, 3], labels int32 [n] or probabilities float32 [n, classes].
 Chunk = tuple[np.ndarray, np.ndarray]
@@ -125,7 +124,7 @@ class PythonSource:
 
     def shuffled(*block: tf.Tensor) -> tuple[tf.Tensor, ...]:
       *_, epochs, places = block
-      block_seed = _fold_in(_fold_in(key, ~epochs[0]), places[0])
+      block_seed = fold_in(fold_in(key, ~epochs[0]), places[0])
       order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(places)), block_seed)
       return tuple(tf.gather(each, order) for each in block)
 
@@ -134,7 +133,7 @@ class PythonSource:
     ) -> tuple[tf.Tensor, tf.Tensor]:
       if not self._augmentation:
         return images, labels
-      batch_seed = _fold_in(_fold_in(key, epochs[0]), places[0])  # No other begins with these.
+      batch_seed = fold_in(fold_in(key, epochs[0]), places[0])  # No other begins with these.
       alternating = (tf.gather(mirrored_first, places % share) + tf.cast(epochs, tf.int32)) % 2
       padded = as_strings(pad(images, self._augmentation))
       return augment(padded, batch_seed, self._augmentation, alternating), labels
