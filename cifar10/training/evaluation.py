@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
+from tensorflow.python.ops.metrics_impl import metric_variable
 
 from cifar10.training.inference import Inferred
 
@@ -51,15 +52,8 @@ def _by_class(labels: tf.Tensor, predicted: tf.Tensor, classes: Sequence[str]) -
   Labels and predictions are int32 [n]; `MATRIX` is their confusion matrix.
   """
   count = len(classes)
-  keys = tf.compat.v1.GraphKeys
-  total = tf.compat.v1.get_variable(
-    'confusion_matrix',
-    [count, count],
-    tf.int64,
-    tf.compat.v1.zeros_initializer(),
-    trainable=False,
-    collections=[keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES],  # Zeros when an evaluation begins.
-  )
+  # As those of tf.compat.v1.metrics: local, and zeros when an evaluation begins.
+  total = metric_variable([count, count], tf.int64, name='confusion_matrix')
   update = total.assign_add(tf.math.confusion_matrix(labels, predicted, count, dtype=tf.int64))
   matrix = total.read_value()
   examples = tf.cast(tf.reduce_sum(matrix, 1), tf.float32)
