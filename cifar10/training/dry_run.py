@@ -44,7 +44,16 @@ def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
     return report
   has_ended = cluster.is_chief and trainer.still_ended(run.options)
   trainer.claim(run, writes=False)
-  report |= _steps(run)
+  num_examples = experiment.training_examples(run).num_examples_per_epoch()
+  last_step = experiment.for_training(run, num_examples).last_step
+  report |= {
+    'examples_per_epoch': num_examples,
+    'examples_per_step': run.examples_per_step,
+    'steps_per_epoch': schedules.steps_of(1, num_examples, run.examples_per_step),
+    'global_step': checkpoints.latest_step(run.job_dir),
+    'train_steps': last_step,
+    'epochs': round(last_step * run.examples_per_step / num_examples, 3),
+  }
   is_evaluator = cluster.task_type == 'evaluator'
   if is_evaluator or (with_evaluations and run.role.evaluates_at_the_end):
     Evaluator(run).check()
@@ -54,25 +63,11 @@ def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
   speed = round(hparams.train_batch_size / mean, 1)
   report |= {'timed_steps': _TIMED_STEPS, 'seconds_per_step': mean, 'images_per_second': speed}
   if not cluster.is_distributed:  # There communication with other tasks adds to each step.
-    steps = 0 if has_ended else max(report['train_steps'] - report['global_step'], 0)
+    steps = 0 if has_ended else max(last_step - report['global_step'], 0)
     seconds = report['training_seconds'] = round(steps * mean, 1)
     duration = format_duration(seconds)
     log.info('training would take about %s, without evaluations and checkpoints', duration)
   return report
-
-
-def _steps(run: Run) -> dict[str, Any]:
-  """Returns how many steps to train, and how many an epoch has."""
-  num_examples = experiment.training_examples(run).num_examples_per_epoch()
-  run = experiment.for_training(run, num_examples)
-  return {
-    'examples_per_epoch': num_examples,
-    'examples_per_step': run.examples_per_step,
-    'steps_per_epoch': schedules.steps_of(1, num_examples, run.examples_per_step),
-    'global_step': checkpoints.latest_step(run.job_dir),
-    'train_steps': run.last_step,
-    'epochs': round(run.last_step * run.examples_per_step / num_examples, 3),
-  }
 
 
 def _seconds_per_step(run: Run) -> float:
