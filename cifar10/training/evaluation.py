@@ -7,7 +7,6 @@ from tensorflow.python.ops.metrics_impl import metric_variable
 
 from cifar10.training.inference import Inferred
 
-Metrics = dict[str, tuple[tf.Tensor, tf.Operation]]  # Values and updates, by name.
 MATRIX = 'confusion_matrix'  # The graph collection of this matrix: int64 [true, predicted].
 
 
@@ -17,8 +16,10 @@ def metrics(
   classes: Sequence[str],
   loss_parts: Mapping[str, tf.Tensor],
   has_views: bool,
-) -> Metrics:
-  """Returns the metrics for `EstimatorSpec`, each an exact mean over the examples.
+) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
+  """Returns values and updates for `EstimatorSpec`, each an exact mean over the examples.
+
+  'per_class_accuracy/cat' is NaN for a class without examples; `MATRIX` is the confusion matrix.
 
   Args:
     labels: int32 [n].
@@ -36,7 +37,16 @@ def metrics(
   }
   if has_views:
     found['other_accuracies/without_tta'] = mean(is_correct(labels, inferred.own_logits))
-  return {**found, **_by_class(labels, tf.argmax(inferred.logits, 1, tf.int32), classes)}
+  predicted, count = tf.argmax(inferred.logits, 1, tf.int32), len(classes)
+  # As those of tf.compat.v1.metrics: local, and zeros when an evaluation begins.
+  total = metric_variable([count, count], tf.int64, name='confusion_matrix')
+  update = total.assign_add(tf.math.confusion_matrix(labels, predicted, count, dtype=tf.int64))
+  matrix = total.read_value()
+  tf.compat.v1.add_to_collection(MATRIX, matrix)
+  examples = tf.cast(tf.reduce_sum(matrix, 1), tf.float32)
+  accuracy = tf.cast(tf.linalg.diag_part(matrix), tf.float32) / examples
+  by_class = {f'per_class_accuracy/{name}': (accuracy[i], update) for i, name in enumerate(classes)}
+  return {**found, **by_class}
 
 
 def is_correct(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -44,21 +54,3 @@ def is_correct(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
   if labels.dtype.is_floating:
     labels = tf.argmax(labels, 1, tf.int32)
   return tf.cast(tf.equal(tf.argmax(logits, 1, tf.int32), labels), tf.float32)
-
-
-def _by_class(labels: tf.Tensor, predicted: tf.Tensor, classes: Sequence[str]) -> Metrics:
-  """Returns metrics like 'per_class_accuracy/cat', NaN for a class without examples.
-
-  Labels and predictions are int32 [n]; `MATRIX` is their confusion matrix.
-  """
-  count = len(classes)
-  # As those of tf.compat.v1.metrics: local, and zeros when an evaluation begins.
-  total = metric_variable([count, count], tf.int64, name='confusion_matrix')
-  update = total.assign_add(tf.math.confusion_matrix(labels, predicted, count, dtype=tf.int64))
-  matrix = total.read_value()
-  examples = tf.cast(tf.reduce_sum(matrix, 1), tf.float32)
-  accuracy = tf.cast(tf.linalg.diag_part(matrix), tf.float32) / examples
-  tf.compat.v1.add_to_collection(MATRIX, matrix)
-  return {
-    f'per_class_accuracy/{name}': (accuracy[label], update) for label, name in enumerate(classes)
-  }
