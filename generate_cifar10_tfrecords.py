@@ -70,8 +70,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
 def generate(flags: argparse.Namespace) -> dict[str, object]:
   """Makes the record files and the manifest unless they exist; returns what they hold.
 
-  Raises:
-    InputError: the source is not as it should be, or the folder has other records.
+  Raises InputError where the source is not as it should be, or the folder has other records.
   """
   data_dir, source = flags.data_dir, _source(flags)
   with files.naming_errors('--data-dir', data_dir):

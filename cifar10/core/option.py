@@ -138,8 +138,7 @@ class Declaration(NamedTuple):
 def declarations(*classes: type) -> tuple[Declaration, ...]:
   """Returns the options that classes and their bases declare, in order.
 
-  Raises:
-    InputError: one has a type that no flag can have.
+  Raises InputError for one of a type that no flag can have.
   """
   found = []
   for cls in classes:

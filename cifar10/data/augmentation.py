@@ -95,9 +95,7 @@ def own_augmentation(
 
   The function is called with images uint8 [n, 32, 32, 3], labels int32 [n], or of a source rows
   float32 [n, classes], and a seed int32 [2], which depends on seed, worker and number alone.
-
-  Raises:
-    InputError: it fails, or returns no such images with labels of one of these kinds.
+  Raises InputError where it fails, or returns no such images with labels of one of these kinds.
   """
   key = fold_in([seed, worker], 3)  # 0 to 2 are those of `Cifar10DataSet.make_batch`.
 

@@ -60,10 +60,8 @@ class DatasetInfo:
     """Reads the data set from the JSON object of the file at `path`; other keys are ignored.
 
     None, or an object without a name and other classes, is CIFAR-10. Missing means and deviations,
-    which only standardise the input, are CIFAR-10's.
-
-    Raises:
-      InputError: a value has the wrong type or range; the message names it.
+    which only standardise the input, are CIFAR-10's. Raises InputError, which names it, for a value
+    of the wrong type or range.
     """
     content = {} if content is None else content
     if not isinstance(content, Mapping):
@@ -125,8 +123,7 @@ def manifest_path(data_dir: str) -> str:
 def read_manifest(data_dir: str) -> dict[str, Any] | None:
   """Returns the manifest's content, or None if there is no manifest.
 
-  Raises:
-    InputError: it cannot be read, is damaged, or was written by a newer program.
+  Raises InputError where it cannot be read, is damaged, or was written by a newer program.
   """
   path = manifest_path(data_dir)
   try:

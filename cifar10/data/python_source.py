@@ -176,10 +176,8 @@ class PythonSource:
   def chunks(self, shard: int = 0, num_shards: int = 1, most: int = _CHUNK) -> Iterator[Chunk]:
     """Yields images and labels of one epoch of a shard; the function's batches stay whole.
 
-    `most`: how many single examples come together.
-
-    Raises:
-      SourceError: the function failed, or an example is wrong; the message has its number.
+    `most`: how many single examples come together. Raises SourceError, with the number of the
+    example, where the function failed or an example is wrong.
     """
     part = f', shard {shard} of {num_shards}' if num_shards > 1 else ''
     images: list[np.ndarray] = []

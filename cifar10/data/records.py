@@ -49,8 +49,7 @@ def planes_to_images(planes: tf.Tensor) -> tf.Tensor:
 def write_records(path: str, images: np.ndarray, labels: Iterable[int]) -> None:
   """Writes images uint8 [n, 3072] and labels [n]; `path` appears when the file is complete.
 
-  Raises:
-    InputError: they are something else, which would make other images or labels of them.
+  Raises InputError where they are something else, of which other images or labels would be made.
   """
   images, numbers = np.asarray(images), np.array(list(labels))
   is_right = (images.dtype, images.shape) == (np.uint8, (*numbers.shape, IMAGE_BYTES))
@@ -77,9 +76,8 @@ def write_examples(path: str, examples: Iterable[tuple[np.ndarray, int]]) -> int
 def num_examples(data_dir: str, subset: str) -> int:
   """Returns how many examples a subset has; checks that all are readable, once in a process.
 
-  Raises:
-    InputError: the file is missing or differs from its manifest; or a record is damaged, is no
-      Example, or has an invalid image or label.
+  Raises InputError where the file is missing or differs from its manifest; or a record is damaged,
+  is no Example, or has an invalid image or label.
   """
   path = manifest.record_path(data_dir, subset)
   try:

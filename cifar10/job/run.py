@@ -188,10 +188,8 @@ def begin(
 ) -> Run:
   """Checks devices and data set, and resolves the options that depend on them.
 
-  Without a role it is a single process. It writes nothing but the job of --pretrained.
-
-  Raises:
-    InputError: devices that cannot run, or another data set than the job's.
+  Without a role it is a single process. It writes nothing but the job of --pretrained. Raises
+  InputError for devices that cannot run, and for another data set than the job's.
   """
   if options.deterministic:
     tf.config.experimental.enable_op_determinism()

@@ -23,9 +23,8 @@ def build(
 ) -> model_base.Layers:
   """Returns a user's own network, whose `forward_pass` is checked.
 
-  Raises:
-    InputError: the user's code fails, returns no logits, or makes what nothing would train or
-      minimise; here, or in `forward_pass`, whose logits are float32.
+  Raises InputError where the user's code fails, returns no logits, or makes what nothing would
+  train or minimise; here, or in `forward_pass`, whose logits are float32.
   """
   naming = own_code(family)
   network: Any = naming(family.NETWORK or _FunctionLayers)(family, settings, data)

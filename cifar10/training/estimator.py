@@ -63,8 +63,7 @@ def tf_config(cluster: Cluster) -> Iterator[None]:
 def checkpoint(run: Run) -> str:
   """Returns the named or latest checkpoint.
 
-  Raises:
-    InputError: there is none, it is of another network, or it has no averages for --use-ema.
+  Raises InputError where there is none, it is of another network, or has no averages for --use-ema.
   """
   named = run.options.checkpoint
   path = checkpoints.find(run.job_dir, named)

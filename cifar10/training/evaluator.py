@@ -35,8 +35,7 @@ Metrics = Mapping[str, Any]  # By name: float32 scalars, and the matrix under MA
 def held_out(run: Run, subset: str) -> Examples:
   """Returns a subset's examples: of its records, or of --validation-source.
 
-  Raises:
-    InputError: the subset is missing or damaged, or a batch does not fit into the memory.
+  Raises InputError where the subset is missing or damaged, or a batch does not fit into the memory.
   """
   source = run.hparams.validation_source
   found: Examples = Cifar10DataSet(run.data_dir, subset)

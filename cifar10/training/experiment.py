@@ -76,10 +76,8 @@ def _trained(run: Run, estimator: JobEstimator) -> dict[str, Any]:
 def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   """Returns the Estimator and the two specs of a job's training; `with_evaluations` in any process.
 
-  Everything that can be refused is refused here, and nothing is written.
-
-  Raises:
-    InputError: data are missing or not the job's, or the towers cannot share a batch.
+  Everything that can be refused is refused here, and nothing is written. Raises InputError where
+  data are missing or not the job's, or the towers cannot share a batch.
   """
   hparams, examples = run.hparams, training_examples(run)
   hparams.family.describe()  # A user's own may fail.

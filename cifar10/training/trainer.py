@@ -211,10 +211,8 @@ def still_ended(options: RunOptions) -> StopReason | None:
 def claim(run: Run, *, writes: bool = True) -> None:
   """The chief's: checks what the job dir holds, and takes it: writes the job's configuration.
 
-  It also restores the learning rates that `control` has set in this job, and its step.
-
-  Raises:
-    InputError: a file there is damaged, or the job was trained on other data.
+  It also restores the learning rates that `control` has set in this job, and its step. Raises
+  InputError where a file there is damaged, or the job was trained on other data.
   """
   options, hparams, role, job_dir = run.options, run.hparams, run.role, run.job_dir
   if not role.cluster.is_chief:

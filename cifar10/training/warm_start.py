@@ -23,9 +23,8 @@ def initializers(run: Run) -> dict[str, Initializer]:
   Checks both before any write. Later sources win. The other tasks get the chief's values; the
   global step and what the optimizer keeps start as in any new job.
 
-  Raises:
-    InputError: a source cannot be read, or none of its variables fits; or --freeze matches no
-      variable, or leaves none to train.
+  Raises InputError where a source cannot be read, or none of its variables fits; or --freeze
+  matches no variable, or leaves none to train.
   """
   options = run.options
   if not (run.hparams.freeze or options.warm_start_from):
