@@ -15,20 +15,10 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn
-
-if TYPE_CHECKING:  # Both are loaded when they are first asked for, and TensorFlow with them.
-  from tensorflow import estimator
-  from tensorflow.compat.v1 import estimator as estimator_v1
-
-__all__ = ['NotTestedError', 'estimator', 'estimator_v1', 'install']
+from typing import Any, NoReturn
 
 _PACKAGE = 'tensorflow_estimator'
 _TESTED = '2.21.'  # Another release may import, and then fail in the middle of a training.
-# Where a program with a model_fn of its own finds what it needs, without premade Estimators.
-_MODULES = {'Estimator': 'estimator', 'EstimatorSpec': 'model_fn', 'ModeKeys': 'mode_keys'}
-_MODULES |= {'RunConfig': 'run_config', 'TrainSpec': 'training', 'EvalSpec': 'training'}
-_MODULES |= {'train_and_evaluate': 'training'}
 
 
 class NotTestedError(ImportError):
@@ -45,8 +35,7 @@ def __getattr__(name: str) -> Any:
   if hasattr(tf, 'estimator'):
     return (tf if name == 'estimator' else tf.compat.v1).estimator
   _put_back(tf.__version__)
-  v1 = name == 'estimator_v1'
-  return import_module(f'{_PACKAGE}._api.v1.estimator') if v1 else _Api('estimator')
+  return import_module(f'{_PACKAGE}._api.v{1 if name == "estimator_v1" else 2}.estimator')
 
 
 def install() -> None:
@@ -82,9 +71,6 @@ def _put_back(version: str) -> None:
   distribute.estimator_training = SimpleNamespace(  # What trained between processes is gone.
     init_run_config=_init_run_config, should_run_distribute_coordinator=lambda config: False
   )
-  bare = ModuleType(_PACKAGE)  # Its own `__init__` imports the API of v1, which takes a while.
-  bare.__spec__, bare.__path__ = package, list(package.submodule_search_locations or ())
-  sys.modules[_PACKAGE] = bare
   sys.modules[f'{_PACKAGE}._api.v1.estimator.tpu'] = _Gone('tf.estimator.tpu')
 
 
@@ -94,18 +80,6 @@ def _init_run_config(config: Any, tf_config: dict[str, Any]) -> None:
     raise ValueError('train_distribute in a cluster needs TensorFlow 2.15, the last that has it')
   config._init_distributed_setting_from_environment_var(tf_config)
   config._maybe_overwrite_session_config_for_distributed_training()
-
-
-class _Api(ModuleType):
-  """All of v2. Premade Estimators, which need Keras and most of a second, load when asked for."""
-
-  def __getattr__(self, name: str) -> Any:
-    where = f'python.estimator.{_MODULES[name]}' if name in _MODULES else '_api.v2.estimator'
-    module = import_module(f'{_PACKAGE}.{where}')
-    return getattr(module, 'EstimatorV2' if name == 'Estimator' else name)
-
-  def __dir__(self) -> list[str]:
-    return dir(import_module(f'{_PACKAGE}._api.v2.estimator'))
 
 
 class _Gone(ModuleType):
@@ -121,6 +95,6 @@ if __name__ == '__main__':
   del sys.argv[0]
   if not sys.argv:
     sys.exit('usage: python -m estimator_again program.py ARGS')
-  sys.path[0] = os.path.dirname(os.path.realpath(sys.argv[0]))
+  sys.path.insert(0, os.path.dirname(os.path.realpath(sys.argv[0])))
   install()
   runpy.run_path(sys.argv[0], run_name='__main__')

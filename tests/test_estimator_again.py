@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import sys
 
 import checkout
@@ -64,17 +63,6 @@ from tensorflow.contrib import slim
 
 
 @needs_new
-def test_what_own_models_need_loads_no_premade_estimators():
-  code = """
-import sys
-from estimator_again import estimator
-estimator.Estimator, estimator.RunConfig, estimator.TrainSpec, estimator.train_and_evaluate
-print(' '.join(name for name in sys.modules if 'canned.linear' in name) or 'none')
-"""
-  assert checkout.python('-c', code, must_succeed=True).stdout == 'none\n'
-
-
-@needs_new
 def test_a_strategy_in_a_cluster_is_refused(monkeypatch):
   strategy = tf.distribute.OneDeviceStrategy('/cpu:0')
   run_config = estimator_again.estimator.RunConfig
@@ -122,17 +110,19 @@ class Others(local_cluster.LocalCluster):
   """Tasks that run another program."""
 
   def command(self, name):
-    flags = ['--model_dir', os.environ['MODEL_DIR'], '--steps', '30']
-    return [sys.executable, '-m', 'estimator_again', CANNED, *flags]
+    return [sys.executable, '-m', 'estimator_again', CANNED, *self._flags]
 
 
 @needs_keras_2
 @pytest.mark.cluster
-def test_chief_worker_and_parameter_server(tmp_path, monkeypatch):
-  monkeypatch.setenv('MODEL_DIR', str(tmp_path))
-  with Others([], num_workers=1, num_ps=1) as cluster:
-    del cluster.addresses['evaluator']  # An empty list, which TensorFlow's own does not take.
+@pytest.mark.parametrize(('steps', 'patience'), [(30, 600), (100, 30)])
+def test_every_task_ends(tmp_path, steps, patience):
+  """After its last step, or, with fewer batches than steps, once nobody has trained for a while."""
+  flags = ['--model_dir', tmp_path, '--steps', steps, '--patience', patience]
+  with Others(flags, num_workers=1, num_ps=1, evaluator=True) as cluster:
     cluster.start()
-    until(lambda: len(cluster.codes()) > 2, 300)
-    assert cluster.codes() == {'chief 0': 0, 'worker 0': 0, 'ps 0': 0}
-  assert json.loads(cluster.results['chief 0'])['global_step'] >= 30
+    until(lambda: len(cluster.codes()) == 4, 300)
+    assert set(cluster.codes().values()) == {0}
+  saved = json.loads(cluster.results['chief 0'])['global_step']
+  assert saved >= min(steps, 32)  # As many batches as a task has.
+  assert [*(tmp_path / 'eval').iterdir()]

@@ -2,15 +2,16 @@
 
 import argparse
 import json
-import socket
-import time
 
 import numpy as np
 import tensorflow as tf
 
+import estimator_cluster
+
 parser = argparse.ArgumentParser()
 parser.add_argument('--model_dir')
 parser.add_argument('--steps', type=int, help='without it, the last checkpoint is evaluated')
+parser.add_argument('--patience', type=int, default=600, help='of servers and evaluators, in s')
 args = parser.parse_args()
 estimators, feature_column = tf.estimator, tf.feature_column
 
@@ -22,38 +23,20 @@ def input_fn():
   return tf.data.Dataset.from_tensor_slices(({'age': age, 'town': town}, label)).repeat(8).batch(16)
 
 
-def is_there(address):
-  host, _, port = address.rpartition(':')
-  with socket.socket() as tried:
-    return not tried.connect_ex((host, int(port)))
-
-
-def serve(config, last_step):
-  """A parameter server that ends once the last step is saved and nobody trains any more."""
-  server = tf.distribute.Server(config.cluster_spec, config.task_type, config.task_id)
-  cluster = config.cluster_spec.as_dict()
-  tasks, saved = [*cluster['chief'], *cluster.get('worker', [])], 0
-  while saved < last_step or any(map(is_there, tasks)):
-    time.sleep(1)
-    if checkpoint := tf.train.latest_checkpoint(config.model_dir):
-      saved = tf.train.load_variable(checkpoint, 'global_step')
-  return server  # Which serves as long as something holds it.
-
-
 towns = feature_column.categorical_column_with_vocabulary_list('town', ['Rome', 'Oslo'])
 columns = [feature_column.numeric_column('age'), towns]
 config = estimators.RunConfig(args.model_dir, save_checkpoints_steps=10, tf_random_seed=1)
 estimator = estimators.LinearClassifier(columns, config=config)
-if config.task_type == 'ps':  # TensorFlow's own never ends.
-  serve(config, args.steps)
-elif args.steps:
+if args.steps:
   receiver_fn = estimators.export.build_parsing_serving_input_receiver_fn(
     feature_column.make_parse_example_spec(columns)
   )
   latest = estimators.LatestExporter('latest', receiver_fn)
   best = estimators.BestExporter('best', receiver_fn)
   train_spec = estimators.TrainSpec(input_fn, args.steps)
-  eval_spec = estimators.EvalSpec(input_fn, None, exporters=[latest, best], throttle_secs=0)
-  estimators.train_and_evaluate(estimator, train_spec, eval_spec)
+  eval_spec = estimators.EvalSpec(
+    input_fn, None, exporters=[latest, best], start_delay_secs=0, throttle_secs=1
+  )
+  estimator_cluster.train_and_evaluate(estimator, train_spec, eval_spec, args.patience)
 measured = estimator.evaluate(input_fn) if config.is_chief else {}
 print(json.dumps({name: float(value) for name, value in measured.items()}))
