@@ -247,6 +247,9 @@ def _log_start(run: Run) -> None:
   )
   if run.step >= hparams.train_steps:
     log.info('the job is at step %s: no step is left; --train-steps counts all', f'{run.step:,}')
+  fast, reason = devices.fast_dtype(run.placement.num_gpus)
+  if hparams.dtype == 'float32' and fast == 'bfloat16':
+    log.info('--dtype auto would be bfloat16, on a CPU about half again as fast: %s', reason)
   if not run.placement.num_gpus:
     log.info(devices.described_kernels())
 

@@ -17,7 +17,7 @@ from recomputed import assert_close, values, variables
 
 import generate_cifar10_tfrecords
 from cifar10.cluster.tf_config import Cluster
-from cifar10.core import files
+from cifar10.core import devices, files
 from cifar10.core.errors import Terminated
 from cifar10.data import manifest
 from cifar10.job import metrics_log, stop_record, variable_files
@@ -60,6 +60,11 @@ def test_ends_with_one_evaluation_of_the_test_set(job):
   assert np.mean(list(line['accuracy_by_class'].values())) == pytest.approx(
     line['accuracy'], abs=1e-5
   )
+
+
+def test_says_where_another_dtype_is_faster(job):
+  fast, reason = devices.fast_dtype(gpus.visible())
+  assert (f'half again as fast: {reason}' in job[1].stderr) == (fast == 'bfloat16')
 
 
 def test_saves_and_evaluates_as_often_as_asked(job):
@@ -203,6 +208,7 @@ def test_two_towers_and_bfloat16_train(run_here, data_dir, tmp_path):
   result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
   assert succeeded(result)['global_step'] == 3
   assert '2 tower(s)' in result.stderr
+  assert 'half again' not in result.stderr
   assert '--sync is ignored' in result.stderr
 
 
