@@ -47,11 +47,15 @@ def install() -> None:
   if hasattr(tf, 'estimator'):
     return
   v1, v2 = __getattr__('estimator_v1'), __getattr__('estimator')
-  tf.compat.v1.estimator, tf.compat.v2.estimator = v1, v2
+  for outer in (tf, tf.compat.v1, tf.compat.v2):  # Each has both, by attributes.
+    outer.compat.v1.estimator, outer.compat.v2.estimator = v1, v2
   # What Python imports by these names are other modules than the two above.
   for name, api in {'': v2, '.compat.v1': v1, '.compat.v2': v2}.items():
     sys.modules[f'tensorflow{name}.estimator'] = api
     setattr(import_module(f'tensorflow{name}'), 'estimator', api)  # noqa: B010
+  for name in [*sys.modules]:  # Programs have also imported its modules by these names.
+    if name.startswith(f'{_PACKAGE}.python.estimator'):
+      sys.modules[name.replace(_PACKAGE, 'tensorflow', 1)] = sys.modules[name]
 
 
 @functools.cache

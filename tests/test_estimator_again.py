@@ -52,9 +52,12 @@ import tensorflow.compat.v2
 from tensorflow import estimator
 from tensorflow.estimator import Estimator
 from tensorflow.compat.v1.estimator import Estimator as V1
+from tensorflow.python.estimator.canned import linear
 assert Estimator is estimator.Estimator is tf.estimator.Estimator
 assert Estimator is estimator_again.estimator.Estimator is tf.compat.v2.estimator.Estimator
 assert V1 is tf.compat.v1.estimator.Estimator is estimator_again.estimator_v1.Estimator
+assert V1 is tf.compat.v2.compat.v1.estimator.Estimator
+assert linear.LinearClassifierV2 is estimator.LinearClassifier
 from tensorflow.contrib import slim
 """
   gone = 'docs/estimator.md has what takes its place'  # In one line, behind all that is there.
