@@ -37,6 +37,13 @@ _BATCH_BYTES = 7 * IMAGE_BYTES
 no_autograph = tf.autograph.experimental.do_not_convert
 
 
+class _NumExamples:
+  """`num_examples_per_epoch`: of an instance it counts, of the class it answers for CIFAR-10."""
+
+  def __get__(self, data_set: 'Cifar10DataSet | None', owner: type) -> Callable[..., int]:
+    return data_set.count if data_set else _num_in_cifar10
+
+
 def _num_in_cifar10(subset: str = 'train') -> int:
   return sum(_IN_CIFAR10[part] for part in _parts(subset))
 
@@ -51,9 +58,6 @@ def _parts(subset: str) -> list[str]:
 class Cifar10DataSet:
   """A subset of CIFAR-10, or of another data set in such record files."""
 
-  # The class answers for CIFAR-10; an instance counts.
-  num_examples_per_epoch: Callable[..., int] = staticmethod(_num_in_cifar10)
-
   def __init__(
     self,
     data_dir: str,
@@ -67,11 +71,12 @@ class Cifar10DataSet:
     `use_distortion` augments the batches of a training subset; those of others never are.
     """
     self._parts = _parts(subset)
-    self.num_examples_per_epoch = self.count
     self._data_dir = data_dir
     self._is_training = subset in _TRAINING
     self._use_distortion = use_distortion and self._is_training
     self._augmentation = augmentation
+
+  num_examples_per_epoch = _NumExamples()
 
   def count(self) -> int:
     """Returns how many examples the files hold; checks them as `records.num_examples` does."""
