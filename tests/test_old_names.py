@@ -70,6 +70,8 @@ def test_a_data_set(data_dir, graph):
   known = [cifar10.Cifar10DataSet.num_examples_per_epoch(each) for each in ('train', 'validation')]
   assert known == [40_000, 10_000]
   assert cifar10.Cifar10DataSet.num_examples_per_epoch() == 40_000
+  own = type('Own', (cifar10.Cifar10DataSet,), {'num_examples_per_epoch': lambda self: 7})
+  assert own(data_dir).num_examples_per_epoch() == 7
   with pytest.raises(ValueError, match="'test' is not one of"):
     cifar10.Cifar10DataSet.num_examples_per_epoch('test')
   images, labels = tf.compat.v1.data.make_one_shot_iterator(data_set.make_batch(4)).get_next()
