@@ -22,13 +22,15 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any, patience
   """
   training: Any = sys.modules[type(train_spec).__module__]  # Which has that function.
   cluster = json.loads(os.environ.get('TF_CONFIG', '{}')).get('cluster', {})
-  trainers = [task for job in ('chief', 'master', 'worker') for task in cluster.get(job, [])]
+  jobs = ('chief', 'master', 'worker')
+  trainers = [address.rpartition(':') for job in jobs for address in cluster.get(job, [])]
   seen_at = time.monotonic()
 
   def is_over() -> bool:
     nonlocal seen_at
-    for host, _, port in (address.rpartition(':') for address in trainers):
-      with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=5):
+    for host, _, port in trainers:
+      address = host.strip('[]'), int(port)
+      with contextlib.suppress(OSError), socket.create_connection(address, timeout=5):
         seen_at = time.monotonic()
         return False
     step = estimator.get_variable_value('global_step') if estimator.latest_checkpoint() else -1
