@@ -128,4 +128,4 @@ def test_every_task_ends(tmp_path, steps, patience):
     assert set(cluster.codes().values()) == {0}
   saved = json.loads(cluster.results['chief 0'])['global_step']
   assert saved >= min(steps, 32)  # As many batches as a task has.
-  assert [*(tmp_path / 'eval').iterdir()]
+  assert [*(tmp_path / 'export' / 'latest').iterdir()]  # The evaluator's.

@@ -11,7 +11,7 @@ import estimator_cluster
 parser = argparse.ArgumentParser()
 parser.add_argument('--model_dir')
 parser.add_argument('--steps', type=int, help='without it, the last checkpoint is evaluated')
-parser.add_argument('--patience', type=int, default=600, help='of servers and evaluators, in s')
+parser.add_argument('--patience', type=int, help='in seconds, of servers and evaluators that end')
 args = parser.parse_args()
 estimators, feature_column = tf.estimator, tf.feature_column
 
@@ -37,6 +37,9 @@ if args.steps:
   eval_spec = estimators.EvalSpec(
     input_fn, None, exporters=[latest, best], start_delay_secs=0, throttle_secs=1
   )
-  estimator_cluster.train_and_evaluate(estimator, train_spec, eval_spec, args.patience)
+  if args.patience:
+    estimator_cluster.train_and_evaluate(estimator, train_spec, eval_spec, args.patience)
+  else:
+    estimators.train_and_evaluate(estimator, train_spec, eval_spec)
 measured = estimator.evaluate(input_fn) if config.is_chief else {}
 print(json.dumps({name: float(value) for name, value in measured.items()}))
