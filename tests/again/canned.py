@@ -41,5 +41,6 @@ if args.steps:
     estimator_cluster.train_and_evaluate(estimator, train_spec, eval_spec, args.patience)
   else:
     estimators.train_and_evaluate(estimator, train_spec, eval_spec)
-measured = estimator.evaluate(input_fn) if config.is_chief else {}
+# In a folder of its own: BestExporter reads what an evaluator has written.
+measured = estimator.evaluate(input_fn, name='last') if config.is_chief else {}
 print(json.dumps({name: float(value) for name, value in measured.items()}))
