@@ -72,15 +72,21 @@ def synthetic_images(
   Returns:
     uint8 [n, 3072], planes R, G, B.
   """
+  n = len(labels)
   if num_classes <= _TEXTURES * len(_PERIODS):
     pattern = _texture(labels // 2, np.choose(labels % 2, _PERIODS), rng)
   else:
     layers = [
-      _texture(labels // _TEXTURES**place % _TEXTURES, np.full(len(labels), period), rng)
+      _texture(labels // _TEXTURES**place % _TEXTURES, np.full(n, period), rng)
       for place, period in enumerate(_LAYERED_PERIODS)
     ]
     pattern = np.sum(layers, 0) / math.sqrt(len(layers))  # The deviation of one layer.
-  return _coloured(pattern, rng)
+  base = rng.uniform(90, 165, [n, DEPTH, 1, 1])
+  # Contrast has a random size and sign in every colour: no colour identifies a class.
+  contrast = rng.uniform(25, 75, [n, 1, 1, 1]) * rng.uniform(-1, 1, [n, DEPTH, 1, 1])
+  noise = rng.normal(0, 8, [n, DEPTH, HEIGHT, WIDTH])
+  images = np.clip(base + contrast * pattern[:, np.newaxis] + noise, 0, 255)
+  return images.astype(np.uint8).reshape(n, IMAGE_BYTES)
 
 
 def _texture(texture: np.ndarray, period: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -102,14 +108,3 @@ def _texture(texture: np.ndarray, period: np.ndarray, rng: np.random.Generator) 
   diagonal = (x + direction * y) / np.sqrt(2)
   kinds = [wave(y), wave(x), wave(y) * wave(x) * 1.5, wave(diagonal), wave(rings)]
   return np.stack(kinds)[texture, np.arange(n)]
-
-
-def _coloured(pattern: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-  """Returns patterns [n, 32, 32] with random colours and noise: uint8 [n, 3072], planes R, G, B."""
-  n = len(pattern)
-  base = rng.uniform(90, 165, [n, DEPTH, 1, 1])
-  # Contrast has a random size and sign in every colour: no colour identifies a class.
-  contrast = rng.uniform(25, 75, [n, 1, 1, 1]) * rng.uniform(-1, 1, [n, DEPTH, 1, 1])
-  noise = rng.normal(0, 8, [n, DEPTH, HEIGHT, WIDTH])
-  images = np.clip(base + contrast * pattern[:, np.newaxis] + noise, 0, 255)
-  return images.astype(np.uint8).reshape(n, IMAGE_BYTES)
