@@ -18,7 +18,14 @@ def network_size(hparams: HParams, data: DatasetInfo) -> tuple[int, int]:
   """
   graph = _built_aside(hparams, data, 1)
   trained = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
-  return sum(variable.shape.num_elements() for variable in trained), _multiplications(graph)
+  options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
+  profile = tf.compat.v1.profiler.profile(graph, cmd='op', options={**options, 'output': 'none'})
+  operations = 0
+  while profile.children:
+    [profile] = profile.children  # A chain of the kinds of operations.
+    if profile.name.startswith(('Conv2D', 'DepthwiseConv2d', 'MatMul', 'BatchMatMul')):
+      operations += profile.float_ops  # An addition for each multiplication.
+  return sum(variable.shape.num_elements() for variable in trained), operations // 2
 
 
 def variable_shapes(hparams: HParams, data: DatasetInfo) -> tuple[dict[str, list[int]], set[str]]:
@@ -58,15 +65,3 @@ def _built_aside(hparams: HParams, data: DatasetInfo, num_images: int | None) ->
       shape = [num_images, manifest.HEIGHT, manifest.WIDTH, manifest.DEPTH]
       built.forward_pass(tf.compat.v1.placeholder(tf.as_dtype(hparams.dtype), shape))
   return graph
-
-
-def _multiplications(graph: tf.Graph) -> int:
-  """Half of what TensorFlow's profiler counts: an addition for each multiplication."""
-  options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
-  profile = tf.compat.v1.profiler.profile(graph, cmd='op', options={**options, 'output': 'none'})
-  operations = 0
-  while profile.children:
-    [profile] = profile.children  # A chain of the kinds of operations.
-    if profile.name.startswith(('Conv2D', 'DepthwiseConv2d', 'MatMul', 'BatchMatMul')):
-      operations += profile.float_ops
-  return operations // 2
