@@ -58,8 +58,7 @@ class OneLineParser(argparse.ArgumentParser):
   """An argument parser that fails like everything else, by an InputError, and knows --version."""
 
   def __init__(self, **settings: Any):
-    settings.setdefault('formatter_class', argparse.RawDescriptionHelpFormatter)
-    super().__init__(**settings)
+    super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
     text = 'print the versions of the program, TensorFlow and Python'
     self.add_argument('--version', action=Printed, const=_versions, help=text)
 

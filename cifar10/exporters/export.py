@@ -141,15 +141,12 @@ def write_saved_model(path: str, network: Frozen, made_from: Mapping[str, Any]) 
   """Writes the folder `path`, which does not exist yet, with the signatures of docs/exports.md."""
   with context.eager_mode():  # Which a user's network or notebook may have switched off.
     module = tf.Module()
-
-    def infer(images: tf.Tensor) -> list[tf.Tensor]:
-      outputs = [f'{name}:0' for name in (CLASSES, PROBABILITIES, FEATURES)]
-      return tf.graph_util.import_graph_def(
-        network.graph, {f'{IMAGES}:0': images}, outputs, name=''
-      )
-
+    imported = tf.compat.v1.wrap_function(
+      lambda: tf.graph_util.import_graph_def(network.graph, name=''), []
+    )
+    outputs = [f'{name}:0' for name in (CLASSES, PROBABILITIES, FEATURES)]
+    module.network = imported.prune(f'{IMAGES}:0', outputs)
     images = tf.TensorSpec([None, 32, 32, 3], tf.uint8, IMAGES)
-    module.network = tf.compat.v1.wrap_function(infer, [images])
 
     @tf.function(input_signature=[images], autograph=False)
     def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
