@@ -140,7 +140,11 @@ class SyncChief(SyncReplicas):
     means: list[tuple[tf.Tensor, tf.Variable]] = []
     for bucket, of_bucket in stores:
       with tf.device(bucket.device):
-        means += bucket.unpack(self._mean(of_bucket))
+        taken = [accumulator.take_grad(self._needed_in_each) for accumulator in of_bucket]
+        # Not `add_n`, which has its own order: it sorts its inputs by name and may begin with one
+        # whose memory it can reuse.
+        mean = taken[0] if len(taken) == 1 else tf.reduce_mean(tf.stack(taken), 0)
+        means += bucket.unpack(mean)
     updated = self.optimizer.apply_gradients(means, self._global_step)
     go_on = [queue.enqueue(_RESTART) for queue in self._go[1:]]
     with tf.control_dependencies([updated]):
@@ -156,12 +160,6 @@ class SyncChief(SyncReplicas):
       self._send_on = self._begun.enqueue(0)
     self._wake = self._arrivals.enqueue_many([tf.zeros([self.needed], tf.int64)])
     return tf.group(*pushed)
-
-  def _mean(self, accumulators: Accumulators) -> tf.Tensor:
-    means = [accumulator.take_grad(self._needed_in_each) for accumulator in accumulators]
-    # Not `add_n`, which has its own order: it sorts its inputs by name and may begin with one
-    # whose memory it can reuse.
-    return means[0] if len(means) == 1 else tf.reduce_mean(tf.stack(means), 0)
 
   def _present(self, accumulators: Accumulators) -> tf.Tensor:
     """Returns how many of the gradients that an update needs are there for all buckets.
