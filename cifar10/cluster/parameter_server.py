@@ -90,12 +90,6 @@ def push(gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> Gr
   return arrived
 
 
-def start(cluster: Cluster, config: tf.compat.v1.ConfigProto) -> tf.distribute.Server:
-  """Starts TensorFlow's server of this process's task, which the other tasks reach."""
-  addresses = dict(cluster.addresses)
-  return tf.distribute.Server(addresses, cluster.task_type, cluster.task_index, config=config)
-
-
 def serve(cluster: Cluster, monitor: LivenessMonitor) -> dict[str, Any]:
   """Holds variables until the chief is done and all workers have left; returns what to print.
 
@@ -105,7 +99,7 @@ def serve(cluster: Cluster, monitor: LivenessMonitor) -> dict[str, Any]:
   """
   [chief], workers = cluster.addresses['chief'], cluster.addresses.get('worker', ())
   config = session_config(device_filters=cluster.device_filters)
-  server = start(cluster, config)
+  server = tf.distribute.Server(dict(cluster.addresses), 'ps', cluster.task_index, config=config)
   log.info('%s serves at %s', cluster.name, cluster.addresses['ps'][cluster.task_index])
   with tf.Graph().as_default(), tf.compat.v1.Session(server.target, config=config) as session:
     size = done_queue().size()

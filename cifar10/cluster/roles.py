@@ -139,7 +139,8 @@ class Role:
       manager = tf.compat.v1.train.SessionManager
       if not isinstance(vars(manager)['__init__'], functools.partialmethod):
         manager.__init__ = functools.partialmethod(manager.__init__, recovery_wait_secs=1)
-      self._server = parameter_server.start(self.cluster, session_config)
+      tasks, job, index = self.cluster.addresses, self.cluster.task_type, self.cluster.task_index
+      self._server = tf.distribute.Server(dict(tasks), job, index, config=session_config)
     try:
       yield
     except tf.errors.OpError as error:
