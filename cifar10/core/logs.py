@@ -28,10 +28,6 @@ def one_line(text: str) -> str:
 class AboveBars(logging.Handler):
   """A log handler that writes on standard error, above a progress bar."""
 
-  def __init__(self) -> None:
-    super().__init__()
-    self.setFormatter(logging.Formatter('%(asctime)s %(message)s', '%H:%M:%S'))
-
   def emit(self, record: logging.LogRecord) -> None:
     with contextlib.suppress(OSError):  # Of a full disk, which is no reason to end.
       tqdm.tqdm.write(self.format(record), file=sys.stderr)
@@ -41,7 +37,9 @@ def set_up(verbose: bool = False) -> None:
   """Shows the program's log, unless it is configured, and TensorFlow's if `verbose`."""
   logging.getLogger('tensorflow').setLevel(logging.INFO if verbose else logging.ERROR)
   if not (log.handlers or log.level):
-    log.addHandler(AboveBars())
+    handler = AboveBars()
+    handler.setFormatter(logging.Formatter('%(asctime)s %(message)s', '%H:%M:%S'))
+    log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
 
