@@ -30,6 +30,7 @@ from cifar10.data.manifest import DEPTH, IMAGE_BYTES, DatasetInfo
 
 Example = tuple[np.ndarray, int]  # An image, uint8 [3072], planes R, G, B, and its label.
 Fifths = tuple[int, int]  # Which part of a batch: from fifth to fifth.
+NAMES = 'meta'  # CIFAR-100's member with the names of its classes.
 
 
 class Opened(NamedTuple):
@@ -66,7 +67,6 @@ class Published:
   algorithm: str  # Of `digests`, named as in hashlib.
   digests: Mapping[str, str]  # By member that is read.
   splits: Mapping[str, tuple[tuple[str, ...], Fifths]]  # The members, and what of each.
-  names_member: str
   labels: Mapping[str, Labels]  # By the value of --labels; the first is the default.
 
 
@@ -88,7 +88,6 @@ CIFAR10 = Published(
     'validation': (('data_batch_5',), (0, 5)),
     'eval': (('test_batch',), (0, 5)),
   },
-  names_member='batches.meta',
   labels={'fine': Labels('cifar10', 10, b'labels', b'label_names')},
 )
 
@@ -107,7 +106,6 @@ CIFAR100 = Published(
     'validation': (('train',), (4, 5)),
     'eval': (('test',), (0, 5)),
   },
-  names_member='meta',
   labels={
     'fine': Labels('cifar100', 100, b'fine_labels', b'fine_label_names'),
     'coarse': Labels('cifar100-coarse', 20, b'coarse_labels', b'coarse_label_names'),
@@ -127,7 +125,7 @@ def opened(folder: str, published: Published, labels: Labels) -> Opened:
   splits = {split: read(split) for split in published.splits}
   if published is CIFAR10:  # With the published means and deviations, which are rounded.
     return Opened(manifest.CIFAR10, splits)
-  names = _unpickled(os.path.join(folder, published.names_member))[labels.names_key]
+  names = _unpickled(os.path.join(folder, NAMES))[labels.names_key]
   return Opened(measured(labels.name, [*map(six.ensure_str, names)], read('train')), splits)
 
 

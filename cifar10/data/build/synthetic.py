@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from cifar10.core import files
-from cifar10.data.build.archive import CIFAR10, Published
+from cifar10.data.build.archive import CIFAR10, NAMES, Published
 from cifar10.data.manifest import DEPTH, HEIGHT, IMAGE_BYTES, WIDTH
 
 _TEXTURES = 5  # Horizontal and vertical stripes, checks, diagonal stripes and rings.
@@ -33,21 +33,19 @@ def write_synthetic(
     with files.writing(os.path.join(folder, name)) as file:
       file.write(pickle.dumps(content, protocol=2))  # As Python 2 does.
 
-  kinds = dict(zip((b'texture_%02d', b'group_%02d'), published.labels.values()))
-  names = {
-    kind.names_key: [word % i for i in range(kind.num_classes)] for word, kind in kinds.items()
-  }
-  batches = dict.fromkeys(CIFAR10.digests, 1)
+  kinds, batches = published.labels.values(), dict.fromkeys(CIFAR10.digests, 1)
   if published.name != CIFAR10.name:
-    write(published.names_member, names)
+    words = zip(kinds, (b'texture_%02d', b'group_%02d'))
+    names = {kind.names_key: [word % i for i in range(kind.num_classes)] for kind, word in words}
+    write(NAMES, names)
     batches = {'test': 1, 'train': 5}
-  num_classes = kinds[b'texture_%02d'].num_classes
+  num_classes = published.labels['fine'].num_classes
   for name, count in batches.items():
     labels = rng.permutation(np.arange(count * images_per_batch) % num_classes)
     # Batch by batch, because making one image takes more than 100 KB.
     parts = [synthetic_images(part, rng, num_classes) for part in np.split(labels, count)]
     # Fine classes with two equal longer textures share a coarse one.
-    per_class = {kind.key: num_classes // kind.num_classes for kind in kinds.values()}
+    per_class = {kind.key: num_classes // kind.num_classes for kind in kinds}
     numbers = {key: (labels // fine).tolist() for key, fine in per_class.items()}
     write(name, {**numbers, b'data': np.concatenate(parts)})
   return folder
