@@ -34,14 +34,10 @@ def main() -> None:
     verb.add_argument('--out', required=True, metavar='FILE', help='file to write; must not exist')
   command = parser.parse_args()
   start_tensorflow.start()  # So late that --help and errors do not wait.
-  from cifar10.training import checkpoint_tool  # noqa: PLC0415
+  from cifar10.training import checkpoint_tool as tool  # noqa: PLC0415
 
   logs.set_up()
-  tools = {
-    'list': checkpoint_tool.list_variables,
-    'dump': checkpoint_tool.dump,
-    'average': checkpoint_tool.average,
-  }
+  tools = {'list': tool.list_variables, 'dump': tool.dump, 'average': tool.average}
   cli.print_result(files.json_text(tools[command.verb](command)))
 
 
