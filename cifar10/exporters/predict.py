@@ -5,7 +5,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,14 +19,9 @@ from cifar10.training.estimator import Predictor
 _BATCH = 100
 
 Result = dict[str, Any]  # As it is printed: `file`, or `index` and `label`; `class`; ...
-
-
-class Image(NamedTuple):
-  """An image to classify, or why it could not be read."""
-
-  name: Result  # What its result begins with: {'file': path}, or index and label.
-  pixels: np.ndarray  # uint8 [32, 32, 3]; black where there is an error.
-  error: str = ''
+# What its result begins with: `file`, and `error` if it could not be read, or `index` and `label`.
+# And its pixels: uint8 [32, 32, 3], black where there is an error.
+Image = tuple[Result, np.ndarray]
 
 
 def run(run: Run, names: Sequence[str], out: str) -> Iterator[Result]:
@@ -40,7 +35,7 @@ def run(run: Run, names: Sequence[str], out: str) -> Iterator[Result]:
   if split := run.options.subset:
     pixels, labels = evaluator.held_out(run, split).all_examples()
     named = ({'index': i, 'label': run.data.classes[label]} for i, label in enumerate(labels))
-    images: Iterator[Image] = map(Image, named, pixels)
+    images: Iterator[Image] = zip(named, pixels)
     count = len(labels)
   else:
     paths = [path for name in names for path in files_of(name)]
@@ -68,24 +63,25 @@ def predict(
   classes = network.classes
   with network, bar:
     while batch := list(itertools.islice(images, _BATCH)):
-      answers = network(np.stack([image.pixels for image in batch]))
-      for image, label, row in zip(batch, *answers):
+      answers = network(np.stack([pixels for _, pixels in batch]))
+      for (name, _), label, row in zip(batch, *answers):
         bar.update()
-        counts['right'] += image.name.get('label') == classes[label]
-        if image.error:
+        counts['right'] += name.get('label') == classes[label]
+        if 'error' in name:
           counts['unreadable'] += 1
-          yield {**image.name, 'error': image.error}
+          yield name
         else:
           probabilities = dict(zip(classes, [round(float(each), 6) for each in row]))
-          yield {**image.name, 'class': classes[label], 'probabilities': probabilities}
+          yield {**name, 'class': classes[label], 'probabilities': probabilities}
 
 
 def read(path: str) -> Image:
   """Returns the image of a file, or a black one with the error."""
   try:
-    return Image({'file': path}, image_files.read_image(path))
+    return {'file': path}, image_files.read_image(path)
   except (InputError, StorageError) as error:
-    return Image({'file': path}, np.zeros([32, 32, 3], np.uint8), error=logs.one_line(str(error)))
+    said = logs.one_line(str(error))
+    return {'file': path, 'error': said}, np.zeros([32, 32, 3], np.uint8)
 
 
 def files_of(path: str) -> list[str]:

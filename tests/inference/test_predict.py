@@ -81,7 +81,7 @@ def test_images_do_not_pile_up():
   def images():
     for number in range(3000):
       read.append(number)
-      yield predict.Image({'index': number}, np.zeros([32, 32, 3], np.uint8))
+      yield {'index': number}, np.zeros([32, 32, 3], np.uint8)
 
   def is_a_cat(batch):
     return np.zeros(len(batch), np.int64), np.tile([1.0, 0.0], [len(batch), 1])
