@@ -5,10 +5,9 @@ A door is an option whose value is 'module:function': --network, --source, --val
 """
 
 import contextlib
-import functools
-import importlib
 import inspect
 import os
+import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -19,7 +18,8 @@ from cifar10.core.errors import InputError, SourceError
 from cifar10.core.logs import one_line
 
 # In the names of files that are nobody's own code.
-_NOT_OWN = (f'{cifar10.__path__[0]}/', '<frozen importlib', '/tensorflow/', '/contextlib.py')
+_NOT_OWN = [f'{cifar10.__path__[0]}/', '<frozen importlib', '/tensorflow/']
+_NOT_OWN += ['/contextlib.py', '/pkgutil.py']
 _GIVEN = 'given:'  # Begins the names of objects that no module has.
 
 
@@ -36,7 +36,7 @@ def given(made: object) -> str:
   """Returns the place in a module by which an object is found again, or else a `Given` name."""
   place = f'{getattr(made, "__module__", "")}:{getattr(made, "__qualname__", "")}'
   with contextlib.suppress(ImportError, AttributeError, ValueError):
-    if _found(place) is made:
+    if pkgutil.resolve_name(place) is made:
       return place
   named = Given(f'{_GIVEN}{type(made).__name__}')
   named.made = made
@@ -47,11 +47,6 @@ def require_given(flag: str, name: object) -> None:
   """Raises InputError for the name of an object, in config.json, that only a Python call gives."""
   if isinstance(name, str) and name.startswith(_GIVEN):
     raise InputError(f'{flag} {name} is an object that a call in Python was given; give it again')
-
-
-def _found(place: str) -> Any:
-  module, _, path = place.partition(':')
-  return functools.reduce(getattr, path.split('.'), importlib.import_module(module))
 
 
 def imported(flag: str, name: str) -> Any:
@@ -65,7 +60,7 @@ def imported(flag: str, name: str) -> Any:
   with others_code(
     lambda said: InputError(f'{flag} {name} cannot be imported: {said}; {remedy}'), None
   ):
-    function = _found(name)
+    function = pkgutil.resolve_name(name)
   if not callable(function):
     raise InputError(f'{flag} {name} is {function!r:.60}, not a function; name another')
   return function
