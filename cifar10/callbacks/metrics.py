@@ -110,8 +110,7 @@ class Metrics(Callback):
     result = {key: value for key, value in evaluation.result.items() if key != 'global_step'}
     if run.hparams.tta != 'none':
       result |= {'tta': run.hparams.tta, 'tta_below': run.hparams.tta_below}
-    same = {'event': 'evaluate', 'step': step, 'subset': split}
-    recorded = [each for each in metrics_log.read(run.job_dir) if same.items() <= each.items()]
+    recorded = metrics_log.evaluations(run.job_dir, step, split)
     # A process that was killed after an evaluation, before its next save, repeats the evaluation; a
     # finished job's command makes the last one again, perhaps with other options.
     if not recorded or not (evaluation.on_the_way or result.items() <= recorded[-1].items()):

@@ -51,8 +51,7 @@ class EarlyStopping(Callback):
     """
     run, events = self._run, metrics_log.read(self._run.job_dir)
     kept = [each for each in events if each['step'] <= run.step]  # Others are of steps given up.
-    made = [each for each in kept if metrics_log.is_evaluation(each) and each['step'] == run.step]
-    made = [each for each in made if each['subset'] == 'validation']
+    made = metrics_log.evaluations(run.job_dir, run.step, 'validation')
     ends = [each.get('reason') for each in events if each['step'] >= run.step]
     if made and run.hparams.train_on == 'train' and not set(ends) & set(stop_record.LIMITS):
       self._judge(made[0]['accuracy'], kept)

@@ -63,10 +63,10 @@ def is_evaluation(event: Event) -> bool:
   return event['event'] == 'evaluate' and {'accuracy', 'subset'} <= event.keys()
 
 
-def has_evaluation(job_dir: str, step: int, split: str) -> bool:
-  """Tells whether a training has evaluated this split at this step."""
-  wanted = {'event': 'evaluate', 'step': step, 'subset': split}
-  return any(wanted.items() <= event.items() for event in read(job_dir))
+def evaluations(job_dir: str, step: int, split: str) -> list[Event]:
+  """Returns the evaluations of a split at a step, in order."""
+  found = filter(is_evaluation, read(job_dir))
+  return [event for event in found if (event['step'], event['subset']) == (step, split)]
 
 
 def go_back(job_dir: str, step: int) -> int:

@@ -150,7 +150,7 @@ class Evaluator:
     job_dir, step, split = self._run.job_dir, made.step, made.split
     folder = os.path.join(job_dir, split)  # TensorBoard names runs by it: not 'eval_validation'.
     # Of the same step, or of one before the chief went back: TensorBoard drops what follows.
-    if self.callbacks and (made.on_the_way or metrics_log.has_evaluation(job_dir, step, split)):
+    if self.callbacks and (made.on_the_way or metrics_log.evaluations(job_dir, step, split)):
       metrics_log.drop_summaries_from(folder, step)
     values = {name: float(value) for name, value in metrics.items() if name != 'global_step'}
     known = {name: value for name, value in values.items() if not math.isnan(value)}

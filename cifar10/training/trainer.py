@@ -149,7 +149,7 @@ class JobEstimator(tf_estimator.Estimator):
     run, step = self._run, self._run.step
     is_due = step > 0 and (step % run.options.eval_every_steps == 0 or step >= run.last_step)
     is_due &= run.evaluates and run.role.evaluates_on_the_way
-    if is_due and not metrics_log.has_evaluation(run.job_dir, step, run.split_on_the_way):
+    if is_due and not metrics_log.evaluations(run.job_dir, step, run.split_on_the_way):
       self.evaluator.evaluated(run.split_on_the_way, on_the_way=True)
     elif is_due:
       EarlyStopping(run).judge_again()

@@ -101,11 +101,11 @@ def test_behind_a_url_each_task_writes_its_own_file_and_they_are_read_as_one(tmp
   own = [('start', 0, 'chief 0'), ('train', 10, 'chief 0'), ('evaluate', 10, 'evaluator 0')]
   later = [('train', 20, 'chief 0'), ('evaluate', 20, 'evaluator 0')]
   for time, event in enumerate([*own, *later]):
-    metrics_log.append(folder, *event, subset='eval', time=time)
+    metrics_log.append(folder, *event, subset='eval', accuracy=0.5, time=time)
   assert [event['time'] for event in metrics_log.read(folder)] == [0, 1, 2, 3, 4]
   names = [path.rpartition('/')[2] for path in files.matching(folder, '*')]
   assert names == ['metrics-evaluator-0.jsonl', 'metrics.jsonl']
-  assert metrics_log.has_evaluation(folder, 20, 'eval')
+  assert metrics_log.evaluations(folder, 20, 'eval')
   assert metrics_log.go_back(folder, 10) == 10  # The steps 11 to 20 are made again.
   left = [(event['event'], event['step'], event['task']) for event in metrics_log.read(folder)]
   assert left == own
