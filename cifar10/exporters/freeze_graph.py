@@ -75,9 +75,8 @@ def freeze(
       )
     node.attr.pop('_gradient_op_type', None)  # Inference needs no custom gradients.
   fold_batch_norms(constants)
-  return Frozen(
-    hparams, data, tf.compat.v1.graph_util.extract_sub_graph(constants, outputs), values
-  )
+  folded = tf.compat.v1.graph_util.extract_sub_graph(constants, outputs)
+  return Frozen(hparams, data, folded, values)
 
 
 def fold_batch_norms(graph: tf.compat.v1.GraphDef) -> None:

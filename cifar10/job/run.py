@@ -196,14 +196,12 @@ def begin(
   num_gpus = gpus_to_use(options, len(tf.config.list_physical_devices('GPU')))
   if options.pretrained:
     variable_files.unpack_pretrained(options)
-  return Run(
-    with_dtype(hparams, num_gpus),
-    options,
-    role or Role(ALONE, options),
-    job_config.described_data(options.job_dir, options.data_dir),
-    Placement(num_gpus, options.variable_strategy, options.num_cpu_towers, options.data_format),
-    own_callbacks,
+  hparams, role = with_dtype(hparams, num_gpus), role or Role(ALONE, options)
+  data = job_config.described_data(options.job_dir, options.data_dir)
+  placement = Placement(
+    num_gpus, options.variable_strategy, options.num_cpu_towers, options.data_format
   )
+  return Run(hparams, options, role, data, placement, own_callbacks)
 
 
 def gpus_to_use(options: RunOptions, visible: int) -> int:

@@ -175,20 +175,12 @@ def collect(
   if split not in hparams.train_on.split('+'):
     given = history.events, found.step, found.accuracy.value, run.data.num_classes
     notes += filter(None, [evaluator.low_accuracy(*given)])
-  return JobReport(
-    letter,
-    path,
-    files.absolute(path).rpartition('/')[2],
-    history,
-    run.data,
-    # The schedule, too, which an evaluation has not; a command that made no step does not count.
-    {name: config.get(name, it) for name, it in all_values(hparams).items()}
-    | history.start.get('options', {}),
-    next(iter(checkpoints.read_best(path)), None),
-    notes,
-    found,
-    mistakes,
-  )
+  name = files.absolute(path).rpartition('/')[2]
+  best = next(iter(checkpoints.read_best(path)), None)
+  # The schedule, too, which an evaluation has not; a command that made no step does not count.
+  used = {each: config.get(each, value) for each, value in all_values(hparams).items()}
+  used |= history.start.get('options', {})
+  return JobReport(letter, path, name, history, run.data, used, best, notes, found, mistakes)
 
 
 def _evaluated(run: job_run.Run, split: str) -> tuple[Evaluation, list[Mistake]]:
