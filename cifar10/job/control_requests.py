@@ -94,8 +94,7 @@ def read_rates(job_dir: str) -> dict[str, Any]:
     raise job_config.damaged(job_dir, f'control: {error}') from None
   set_rates = {name: value for name, value in parsed if value is not None}
   for name, value in set_rates.items():
-    as_set = '%s is %s, as control set it; `%s=%s` goes back to the options'
-    log.info(as_set, name, value, name, SCHEDULE)
+    log.info(f'{name} is {value}, as control set it; `{name}={SCHEDULE}` goes back to the options')
   return set_rates
 
 
