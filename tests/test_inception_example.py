@@ -27,23 +27,19 @@ def whole():
   return graph
 
 
-def test_it_has_the_parameters_of_keras_s_own(whole):
-  """That one has 23,817,352 with 1,000 classes, 990x2,049 = 2,028,510 more than with ten.
+def test_it_has_keras_s_parameters_half_the_sources_grids_and_its_variables_names(whole):
+  """Keras has 23,817,352 with 1,000 classes, 990x2,049 = 2,028,510 more than with ten.
 
   It lacks the scales of 17,216 batch norms: 23,817,352 - 2,028,510 + 17,216 = 21,806,058.
   """
   variables = whole.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
   assert sum(variable.shape.num_elements() for variable in variables) == 21806058
-
-
-def test_grids_are_half_of_the_sources_and_variables_have_their_names(whole):
   joined = [op.outputs[0].shape for op in whole.get_operations() if op.type == 'ConcatV2']
   grids = [shape.as_list() for shape in joined if shape.rank == 4]
   # Channels come first.
   assert grids[:3] == [[2, 256, 16, 16], [2, 288, 16, 16], [2, 288, 16, 16]]
   assert grids[3:8] == [[2, 768, 8, 8]] * 5
   assert grids[8:] == [[2, 1280, 4, 4], [2, 2048, 4, 4], [2, 2048, 4, 4]]
-  variables = whole.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
   shapes = {variable.op.name: variable.shape for variable in variables}
   # These are in checkpoints: a change here makes older ones unreadable.
   assert shapes['stem/conv1/kernel'] == [3, 3, 3, 32]

@@ -212,14 +212,6 @@ class Job:
     limit = f'TimeLimit={60 * hours + minutes + 1 + seconds // 60}'
     self.cluster.run('scontrol', 'update', f'JobId={self.id}', limit)
 
-  def until_step(self, step):
-    """Waits until the newest checkpoint is of this step, or a later one."""
-    self.cluster.until(lambda: self.step() >= step, START_SECONDS)
-
-  def step(self):
-    """Of the newest checkpoint; -1 before there is one."""
-    return saved_step(self.folder)
-
   def until_says(self, text, times=1):
     """Waits until its log has this text so often."""
     self.cluster.until(lambda: self.text().count(text) >= times, START_SECONDS)
@@ -257,7 +249,7 @@ def test_a_job_longer_than_three_time_limits(cluster, data_dir, tmp_path):
   assert chained.over(300) == ('COMPLETED', 3), chained.text()
   resumed = re.findall(r'resuming at step (\d+)', chained.text())
   assert len({step for step in map(int, resumed) if 0 < step < 80}) == 3, resumed
-  assert chained.step() == undisturbed.step() == 80
+  assert saved_step(chained.folder) == saved_step(undisturbed.folder) == 80
   expected, actual = undisturbed.learned(), chained.learned()
   assert expected.keys() == actual.keys()
   assert len(expected) > 40
@@ -273,7 +265,7 @@ def test_a_node_loses_power(cluster, data_dir, tmp_path):
   """Slurm starts the job again on the nodes that are left, and it goes on from its checkpoint."""
   flags = ['--train-steps', 40, '--eval-every-steps', 10]
   job = Job(cluster, tmp_path / 'job', data_dir, *flags, held='chief 15')
-  job.until_step(10)
+  cluster.until(lambda: saved_step(job.folder) >= 10, START_SECONDS)
   cluster.lose_power('n1')
   assert job.over(400) == ('COMPLETED', 1), job.text()
   assert 'n1' not in job.about()['NodeList']
@@ -289,4 +281,4 @@ def test_a_cancelled_job_saves_and_stays_cancelled(cluster, data_dir, tmp_path):
   cluster.run('scancel', job.id)
   assert job.over(60) == ('CANCELLED', 0), job.text()
   cluster.until(lambda: set(cluster.states().values()) == {'idle'}, 60)
-  assert job.step() > 0  # Saved because of it, and not before.
+  assert saved_step(job.folder) > 0  # Saved because of it, and not before.

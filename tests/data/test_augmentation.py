@@ -9,24 +9,21 @@ from cifar10.data.augmentation import as_strings, augment, cutout, pad
 from cifar10.options.hparams import Augmentation
 
 pytestmark = pytest.mark.usefixtures('graph')
-MODES_OF_NUMPY = {'zeros': 'constant', 'reflect': 'reflect'}
 
 
-def padded_strings(images, augmentation):
-  return as_strings(pad(tf.constant(images), augmentation))
-
-
-@pytest.mark.parametrize(('pixels', 'mode'), [(4, 'zeros'), (2, 'reflect')])
-def test_distortion_is_a_crop_of_the_padded_image_perhaps_mirrored(pixels, mode):
+@pytest.mark.parametrize(
+  ('pixels', 'mode', 'numpys'), [(4, 'zeros', 'constant'), (2, 'reflect', 'reflect')]
+)
+def test_distortion_is_a_crop_of_the_padded_image_perhaps_mirrored(pixels, mode, numpys):
   count, places, augmentation = 400, 2 * pixels + 1, Augmentation(pixels, mode)
   images = np.random.default_rng(0).integers(1, 256, [count, 32, 32, 3]).astype(np.uint8)
-  padded = padded_strings(images, augmentation)
+  padded = as_strings(pad(tf.constant(images), augmentation))
   augmented = run(augment(padded, tf.constant([1, 2]), augmentation))
   assert augmented.dtype == np.uint8
   found = []
   for image, result in zip(images, augmented, strict=True):
     margins = [(pixels, pixels), (pixels, pixels), (0, 0)]
-    reference = np.pad(image, margins, MODES_OF_NUMPY[mode])
+    reference = np.pad(image, margins, numpys)
     matches = [
       (dy, dx, mirrored)
       for dy in range(places)
