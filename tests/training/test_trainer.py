@@ -79,13 +79,15 @@ def test_saves_and_evaluates_as_often_as_asked(job):
 
 
 def test_epochs_in_place_of_steps(run_here, data_dir, tmp_path):
-  """Of 256 images 16 steps of 16 an epoch: 1.5 epochs are 24 steps."""
-  flags = ['--train-epochs', 1.5, '--eval-every-steps', 8]
+  """Of 256 images 16 steps of 16 an epoch: 1.5 epochs are 24 steps; on two towers."""
+  flags = ['--train-epochs', 1.5, '--eval-every-steps', 8, '--num-cpu-towers', 2, '--sync']
   result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
   assert succeeded(result)['global_step'] == 24
   assert re.findall(r'evaluated at step (\d+)', result.stderr) == ['8', '16', '24', '24']
   config = json.loads((tmp_path / 'config.json').read_text())
   assert (config['train_steps'], config['train_epochs']) == (24, 1.5)
+  assert '2 tower(s)' in result.stderr
+  assert '--sync is ignored' in result.stderr
 
 
 def test_resuming_continues_the_same_run(job, run_here, data_dir, tmp_path):
@@ -201,17 +203,6 @@ def test_a_finished_job_only_evaluates_again(job, run_here, data_dir, tmp_path):
     assert exported['accuracy']['eval'] == printed[0][name]
 
 
-@pytest.mark.bfloat16
-def test_two_towers_and_bfloat16_train(run_here, data_dir, tmp_path):
-  flags = ['--train-steps', 3, '--num-cpu-towers', 2, '--dtype', 'bfloat16', '--sync']
-  flags += ['--mode', 'train']
-  result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags)
-  assert succeeded(result)['global_step'] == 3
-  assert '2 tower(s)' in result.stderr
-  assert 'half again' not in result.stderr
-  assert '--sync is ignored' in result.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures('hears_ctrl_c')
 def test_a_signal_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_path):
@@ -253,42 +244,33 @@ FAST = ['--recipe', 'fast94', '--widths', '24,24,32', '--train-batch-size', 32]
 
 
 @pytest.mark.slow
-def test_a_fast_recipe_trains_and_evaluates(run_main, run_here, data_dir, tmp_path):
-  where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job']
-  result = run_main(*where, *FAST, '--train-steps', 4)
+@pytest.mark.parametrize('recipe', ['fast94', pytest.param('fast96', marks=pytest.mark.long)])
+def test_a_fast_recipe_trains_evaluates_and_resumes(run_main, run_here, data_dir, tmp_path, recipe):
+  """2 steps and 2 more end with the variables, slow ones and averages included, of 4 steps."""
+  # The schedules are functions of --train-steps: the first run is stopped by its own checkpoint.
+  common = ['--data-dir', data_dir, *FAST, '--recipe', recipe, *ONE_THREAD, '--train-steps', 4]
+  common += ['--lookahead-steps', 2, '--ema-decay', 0.3, '--save-every-steps', 2]
+  result = run_main(*common, '--job-dir', tmp_path / 'whole')
   line = succeeded(result)
-  assert line['global_step'] == 4
-  without_tta = line['accuracy_without_tta']
-  assert 0 <= without_tta <= 1
   assert re.search('--dtype auto is (float32|bfloat16): ', result.stderr)
   assert 'XLA' not in result.stderr
   # The test set is what it evaluated on the way: once is enough.
   assert len(re.findall('evaluated at step 4', result.stderr)) == 1
   # The job dir knows the network, the views, the precision and what the loss is made of.
-  again = succeeded(run_here(*where, '--mode', 'evaluate'))
+  evaluate = ['--data-dir', data_dir, '--job-dir', tmp_path / 'whole', '--mode', 'evaluate']
+  again, plain = (succeeded(run_here(*evaluate, *more)) for more in ([], ['--tta', 'none']))
   assert again.keys() == line.keys() - {'ended_by'}
   # Rounding may decide about one image.
   assert again['accuracy'] == pytest.approx(line['accuracy'], abs=1.5 / 70)
   assert again['loss'] == pytest.approx(line['loss'], rel=1e-3)
-  plain = succeeded(run_here(*where, '--mode', 'evaluate', '--tta', 'none'))
-  assert plain['accuracy'] == pytest.approx(without_tta, abs=1.5 / 70)
+  assert plain['accuracy'] == pytest.approx(line['accuracy_without_tta'], abs=1.5 / 70)
   assert 'accuracy_without_tta' not in plain
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('recipe', ['fast94', pytest.param('fast96', marks=pytest.mark.long)])
-def test_a_fast_recipe_resumes(run_here, data_dir, tmp_path, recipe):
-  """2 steps and 2 more end with the variables, slow ones and averages included, of 4 steps."""
-  common = ['--data-dir', data_dir, *FAST, '--recipe', recipe, *ONE_THREAD, '--dtype', 'float32']
-  # The schedules are functions of --train-steps: the first run is stopped by its own checkpoint.
-  common += ['--mode', 'train', '--lookahead-steps', 2, '--train-steps', 4, '--ema-decay', 0.3]
-  succeeded(run_here(*common, '--job-dir', tmp_path / 'whole', '--save-every-steps', 2))
   shutil.copytree(tmp_path / 'whole', tmp_path / 'parts')
   os.remove(tmp_path / 'parts' / 'model.ckpt-4.index')
   (tmp_path / 'parts' / 'checkpoint').write_text('model_checkpoint_path: "model.ckpt-2"')
-  result = run_here(*common, '--job-dir', tmp_path / 'parts')
-  assert succeeded(result)['global_step'] == 4
-  assert 'resuming at step 2 of 4' in result.stderr
+  resumed = run_main(*common, '--job-dir', tmp_path / 'parts', '--mode', 'train')
+  assert succeeded(resumed)['global_step'] == 4
+  assert 'resuming at step 2 of 4' in resumed.stderr
   assert_close(tmp_path / 'whole', tmp_path / 'parts', 4)
   names = variables(tmp_path / 'parts', 4)
   assert any(name.endswith('/slow') for name in names)
