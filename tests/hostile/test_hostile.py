@@ -71,8 +71,6 @@ VALUES = [
   *([*EVALUATE, f'{flag}={LINES}'] for flag in ('--checkpoint', '--subset', '--nonsense')),
   [*TRAIN, '--learning-rate=-0.1'],
   [*TRAIN, '--lr-values=1,0.1,0.01,-0.002'],
-  [*TRAIN, '--lr-boundaries-epochs=-1,2,3'],
-  [*TRAIN, '--lr-triangle=-1,2'],
   [*GENERATE, f'--synthetic={LONG}'],
   [*GENERATE, f'--images={BYTES}'],
   [*GENERATE, f'--split={LINES}'],
@@ -87,13 +85,12 @@ PATHS = [
   *([*TRAIN, '--job-dir', path] for path in ('grey.png', 'grey.png/job', 'circle', '/proc/job')),
   *([*TRAIN, '--job-dir', path] for path in ('x' * 300, '', 'runs/lr[0.1]')),  # A pattern.
   *([*TRAIN, '--data-dir', path] for path in ('grey.png', 'circle')),
-  [*TRAIN, '--warm-start-from', 'grey.png'],
   *([*GENERATE, '--data-dir', path] for path in ('grey.png', '/proc/made')),
   [*GENERATE[:-2], '--images', 'grey.png'],
   [*GENERATE[:-2], '--archive', 'data'],
   [*PREDICT, '--out', 'none/answers.csv'],
   [*TABLE, '--out', 'none/report.html'],
-  *([*DUMP, path] for path in ('grey.png/dumped.npz', 'grey.png')),
+  [*DUMP, 'grey.png/dumped.npz'],
 ]
 
 
