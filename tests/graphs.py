@@ -1,5 +1,8 @@
 """What a test makes in a graph, and the values that it has there."""
 
+import collections
+import re
+
 import tensorflow as tf
 
 from cifar10.options.families import SCALE
@@ -39,6 +42,19 @@ def after_steps(apply, tensors, steps):
       session.run(apply)
       values.append(session.run(tensors))
   return values
+
+
+def run_and_trace(session, tensors):
+  """Their values, and how many convolutions ran for them, by device and batch size."""
+  options = tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.FULL_TRACE)
+  metadata = tf.compat.v1.RunMetadata()
+  values = session.run(tensors, options=options, run_metadata=metadata)
+  return values, collections.Counter(
+    (of.device[-5:], node.output[0].tensor_description.shape.dim[0].size)
+    for of in metadata.step_stats.dev_stats
+    for node in of.node_stats
+    if re.search(r'= \w*Conv2D\(', node.timeline_label)
+  )
 
 
 def ancestors(op, *, controls=True):

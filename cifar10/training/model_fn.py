@@ -205,13 +205,15 @@ class ModelFn:
     count, num_towers = tf.shape(images)[0], len(setters)
     # Black ones fill the last part: an empty batch would fail.
     filled = tf.pad(images, [[0, -count % num_towers], [0, 0], [0, 0], [0, 0]])
+    # cuDNN tries its algorithms for each shape anew: GPUs see batches of training's shape alone.
+    chunk = -(-hparams.train_batch_size // num_towers) if self.placement.num_gpus else 0
     inferred: list[Inferred] = []
     for setter, part in zip(setters, tf.split(filled, num_towers)):
       with (
         tf.compat.v1.variable_scope(hparams.family.NAME, reuse=bool(inferred)),
         tf.compat.v1.device(setter),
       ):
-        inferred.append(infer(hparams, network, part))
+        inferred.append(infer(hparams, network, part, chunk))
     return network, Inferred(*(tf.concat(parts, 0)[:count] for parts in zip(*inferred)))
 
 

@@ -56,8 +56,7 @@ def test_a_job_that_goes_on(run_here, data_dir, old_job, tmp_path, last_step, ha
     stop_record.write(str(old_job), stop_record.StopReason('stop_at_accuracy', 'm', 0.9), 8)
   before = contents(old_job)
   flags = ['--train-batch-size', 16, '--train-steps', last_step, '--num-gpus', 0, '--dry-run']
-  flags += ['--stop-at-accuracy', 0.9]
-  flags += ['--warm-start-from', tmp_path / 'gone']
+  flags += ['--stop-at-accuracy', 0.9, '--warm-start-from', tmp_path / 'gone']
   result = run_here('--data-dir', data_dir, '--job-dir', old_job, *flags)
   line = succeeded(result)
   assert (line['network'], line['global_step'], line['train_steps']) == ('ResNet-8', 8, last_step)

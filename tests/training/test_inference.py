@@ -1,56 +1,70 @@
 """What a network says of images: of each in one view, or in several."""
 
+import collections
+
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import run
+from graphs import run, run_and_trace
 
+from cifar10.core import devices
 from cifar10.data.manifest import CIFAR10
 from cifar10.networks import families
 from cifar10.options.hparams import from_values
 from cifar10.training import inference
 
 FASTNET = {'network': 'fastnet', 'widths': (24, 24, 32), 'tta': 'mirror+shift'}
-IMAGES = np.random.default_rng(0).integers(0, 256, [40, 32, 32, 3]).astype(np.uint8)
+_NOISE = np.random.default_rng(0).integers(0, 256, [40, 32, 32, 3])
+IMAGES = (_NOISE * np.linspace(0.2, 1, 40).reshape(-1, 1, 1, 1)).astype(np.uint8)
 
 
-@pytest.fixture(scope='module')
-def answers():
-  """Of one random network, by --tta-below: logits, its own ones, features."""
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+def infer(network, variants):
+  """What one random network says in variants (options, chunk), and by which convolutions."""
+  inferred = []
+  with tf.Graph().as_default(), tf.compat.v1.Session(config=devices.session_config(2)) as session:
     tf.compat.v1.set_random_seed(2)
-    inferred = {}
-    for below in (1.0, 0.0, 0.5):
-      hparams = from_values({**FASTNET, 'tta_below': below})
+    for options, chunk in variants:
+      hparams = from_values({**network, **options})
       built = families.build(hparams, families.layer_settings(hparams, False), CIFAR10)
-      with tf.compat.v1.variable_scope('fastnet', reuse=bool(inferred)):
-        inferred[below] = inference.infer(hparams, built, tf.constant(IMAGES))
+      with tf.compat.v1.variable_scope('a', reuse=bool(inferred)), tf.device(f'/cpu:{chunk > 0:d}'):
+        inferred.append(inference.infer(hparams, built, tf.constant(IMAGES), chunk))
     session.run(tf.compat.v1.global_variables_initializer())
-    variables = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
-    kernel = variables['fastnet/whitening/kernel']
-    kernel.load(np.random.default_rng(1).normal(scale=0.15, size=kernel.shape), session)
-    return session.run(inferred)
+    for kernel in tf.compat.v1.global_variables('.*/whitening/kernel'):
+      kernel.load(np.random.default_rng(1).normal(scale=0.15, size=kernel.shape), session)
+    return [run_and_trace(session, each) for each in inferred]
 
 
-def test_every_view_of_the_doubtful_alone(answers):
-  own = answers[1].own_logits.astype(np.float64)
+def test_every_view_of_the_doubtful_alone():
+  """Nobody is below 0: the least certain one's views, which are made all the same, do not count."""
+  belows = 1.0, 0.0, 0.5
+  every, *some = [said for said, _ in infer(FASTNET, [({'tta_below': at}, 0) for at in belows])]
+  own = every.own_logits.astype(np.float64)
   likeliest = (np.exp(own) / np.exp(own).sum(1, keepdims=True)).max(1)
-  doubtful = likeliest < 0.5
-  assert 5 < doubtful.sum() < 35
-  expected = np.where(doubtful[:, np.newaxis], answers[1].logits, own)
-  np.testing.assert_allclose(answers[0.5].logits, expected, rtol=1e-4, atol=1e-5)
+  assert 5 < np.sum(likeliest < 0.5) < 35
+  for below, answers in zip(belows[1:], some, strict=True):
+    logits = np.where(likeliest[:, np.newaxis] < below, every.logits, own)
+    for found, expected in zip(answers, (logits, own, every.features), strict=True):
+      np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_nobody_doubtful(answers):
-  """The least certain image's further views, which are made all the same, do not count."""
-  np.testing.assert_array_equal(answers[0].logits, answers[0].own_logits)
+# The second's layers have no names, the third's variables have values to begin with.
+NETWORKS = [FASTNET, {'network': 'tiny_network:Tiny'}, {'network': 'outside_parts:of_values'}]
 
 
-@pytest.mark.parametrize('below', [0, 0.5])
-def test_an_image_itself_answers_alike(answers, below):
-  for kind in ('own_logits', 'features'):
-    expected = getattr(answers[1], kind)
-    np.testing.assert_allclose(getattr(answers[below], kind), expected, rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize('network', NETWORKS)
+@pytest.mark.parametrize(
+  ('tta', 'below'), [('none', 1), ('mirror+shift', 1), ('mirror+8shifts', 0.6)]
+)
+def test_a_network_that_sees_chunks_answers_alike(network, tta, below):
+  """As on a GPU, here on a second CPU: fewer images than a chunk has, as many, and more."""
+  chunks, options = (0, 16, 40, 64), {'tta': tta, 'tta_below': below}
+  (expected, passes), *others = infer(network, [(options, chunk) for chunk in chunks])
+  for chunk, (found, convolutions) in zip(chunks[1:], others, strict=True):
+    ran = sum(layers * -(-images // chunk) for (_, images), layers in passes.items())
+    assert convolutions == collections.Counter({('CPU:1', chunk): ran})
+    for one, other in zip(expected, found, strict=True):
+      assert one.std(0).max() > 0.05
+      np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
 
 
 # Row and column of a padded image where a view begins: a later row shows the image moved up.

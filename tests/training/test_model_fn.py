@@ -8,7 +8,7 @@ import gpus
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import ancestors
+from graphs import ancestors, run_and_trace
 from tiny_network import Tiny, TinyNetwork
 
 from cifar10.cluster import roles
@@ -41,9 +41,10 @@ def build(mode, where, batch=8, hparams=TINY, *, role=None, on_graph=id):
   n = len(where.tower_devices) if mode == MODES.TRAIN else 1
   tf.compat.v1.train.get_or_create_global_step()
   role = role or roles.Role()
-  given = where.num_gpus, where.variable_strategy, role.gradients_per_update
   training = model_fn.Training(role, 80, on_graph=on_graph)
-  function = model_fn.get_model_fn(*given, num_cpu_towers=where.num_cpu_towers, training=training)
+  given = where.num_gpus, where.variable_strategy, role.gradients_per_update
+  cpus = {'num_cpu_towers': where.num_cpu_towers, 'data_format': where.given_format}
+  function = model_fn.get_model_fn(*given, **cpus, training=training)
   if mode == MODES.PREDICT:
     return function({'images': images}, None, mode, hparams)
   shards = tuple(images[i::n] for i in range(n)), tuple(labels[i::n] for i in range(n))
@@ -266,23 +267,27 @@ def test_a_step_is_momentum_on_the_mean_gradient(graph):
   assert np.abs(expected).max() > 0.01
 
 
-@pytest.mark.parametrize('batch', [1, 7])
-def test_towers_share_a_batch_and_say_of_each_image_what_one_does(batch):
-  """Of three towers: fewer images than towers, and a last part that is not full."""
+@pytest.mark.parametrize(('batch', 'part'), [(1, 1), (10, 4)])
+def test_towers_share_a_batch_and_say_of_each_image_what_one_does(batch, part, monkeypatch):
+  """Of three; those on GPUs, here CPUs, see as many at a time as in a step of training: 3."""
   answers, values = [], {}
-  for num_towers in (1, 3):
+  for num_gpus, num_towers, size in ((0, 1, batch), (0, 3, part), (3, 3, 3)):
+    places = [f'/device:CPU:{index}' for index in range(num_towers)]
+    monkeypatch.setattr(Placement, 'tower_devices', places)
+    where = Placement(num_gpus, 'CPU', num_towers, 'channels_last')
     with tf.Graph().as_default():
-      predictions = build(MODES.PREDICT, Placement(0, 'CPU', num_towers), batch).predictions
+      predictions = build(MODES.PREDICT, where, batch).predictions
       variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
       session = run_session()
       values = values or session.run(variables)
       for name, variable in variables.items():
         variable.load(values[name], session)
-      answers.append(session.run(predictions))
-  one, three = answers
-  assert one['probabilities'].shape == (batch, 10)
-  np.testing.assert_allclose(three['probabilities'], one['probabilities'], rtol=1e-4, atol=1e-5)
-  np.testing.assert_array_equal(three['classes'], three['probabilities'].argmax(1))
+      said, convolutions = run_and_trace(session, predictions)
+      assert set(convolutions) == {(place[-5:], size) for place in places}
+      answers.append(said['probabilities'])
+  assert answers[0].shape == (batch, 10)
+  np.testing.assert_array_equal(said['classes'], answers[2].argmax(1))
+  np.testing.assert_allclose(answers[1:], 2 * [answers[0]], rtol=1e-4, atol=1e-5)
 
 
 LABELS = np.array([0, 0, 1, 2, 3, 3, 3], np.int32)

@@ -58,14 +58,11 @@ def test_a_schedule_of_ones_own():
   assert rates_at(3, schedule='outside_parts:by_epoch') == pytest.approx((0.03, 0))
 
 
-def test_no_boundaries_is_a_constant_rate():
-  assert rates_at(5, learning_rate=0.5, lr_values=(1,), lr_boundaries_epochs=()) == (0.5, 0)
-
-
-def test_a_triangle_in_place_of_phases():
+def test_a_constant_rate_or_a_triangle_in_place_of_phases():
   """Of 80 steps 16 rise from 0.2 to 1."""
   given = {'learning_rate': 2.0, 'muon_learning_rate': 1.0, 'train_steps': 80}
   assert rates_at(8, **given, lr_triangle=(0.2, 0.2, 0.1)) == pytest.approx((1.2, 0.6))
+  assert rates_at(5, learning_rate=0.5, lr_values=(1,), lr_boundaries_epochs=()) == (0.5, 0)
 
 
 @pytest.mark.parametrize(
