@@ -15,24 +15,6 @@ from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 
-
-@pytest.mark.parametrize(
-  ('accuracies', 'count'),
-  [
-    ([], 0),
-    ([0.5, 0.6], 0),
-    ([0.5, 0.5], 1),  # An equal one is no gain.
-    ([0.7, 0.1, 0.2, 0.3], 3),
-  ],
-)
-def test_evaluations_without_a_gain(accuracies, count):
-  event = {'event': 'evaluate', 'step': 99, 'subset': 'validation'}
-  counted = [{**event, 'step': step, 'accuracy': each} for step, each in enumerate(accuracies)]
-  by_other_views = [{**each, 'accuracy': 0.8} for each in counted]
-  others = [{**event, 'subset': 'eval', 'accuracy': 0.9}, {'event': 'save'}]
-  assert validation.evaluations_without_gain([*counted, *by_other_views, *others]) == count
-
-
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batch-size', 64]
 ALWAYS = {'BestCheckpoint', 'Metrics', 'EarlyStopping', 'Control', 'Progress'}
 CLUSTER = {name: ('a:1',) for name in ('chief', 'worker', 'ps', 'evaluator')}
@@ -66,12 +48,13 @@ def test_a_callback_is_made_if_it_has_something_to_do(run, task, options, expect
 
 
 def hear(run, *accuracies, split='validation', on_the_way=True):
-  """A callback hears of these evaluations."""
+  """A callback hears of these evaluations, beside the test set's and other views'."""
   callback = validation.EarlyStopping(run)
   for accuracy in accuracies:
-    step = len(metrics_log.read(run.job_dir))  # A later one each time.
+    step = len(metrics_log.read(run.job_dir)) // 3  # A later one each time.
+    for subset, found in (('eval', 0.9), (split, accuracy), (split, 0.8)):
+      metrics_log.append(run.job_dir, 'evaluate', step, 'chief 0', subset=subset, accuracy=found)
     result = {'accuracy': accuracy}
-    metrics_log.append(run.job_dir, 'evaluate', step, 'chief 0', subset=split, **result)
     callback.on_evaluate_end(Evaluation(step, split, 'c', result, [[1]], on_the_way))
 
 
@@ -79,6 +62,7 @@ def hear(run, *accuracies, split='validation', on_the_way=True):
   ('options', 'before', 'last', 'reason'),
   [
     ({'stop_at_accuracy': 0.9}, [0.8999], 0.9, ('stop_at_accuracy', 0.9)),
+    # An equal one is no gain.
     ({'stop_without_gain': 2}, [0.5, 0.4, 0.6, 0.6], 0.3, ('stop_without_gain', 2)),
   ],
 )

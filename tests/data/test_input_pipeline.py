@@ -50,10 +50,11 @@ def test_names_its_files_and_counts_their_examples(numbered):
 
 
 def test_colour_planes_are_red_green_blue(tmp_path):
-  planes = np.repeat(np.array([1, 2, 3], np.uint8), 1024)[np.newaxis]
+  planes = np.uint8(np.arange(records.IMAGE_BYTES) // 12)[np.newaxis]
   records.write_records(manifest.record_path(str(tmp_path), 'eval'), planes, [0])
   [(images, _)] = take(input_pipeline.Cifar10DataSet(str(tmp_path), 'eval').one_pass(1), 2)
-  assert (images[0] == [1, 2, 3]).all()
+  # Row 3, column 4: 3 x 32 + 4 = 100 in each plane of 1,024; twelfths of 100, 1,124 and 2,148.
+  assert images[0, 3, 4].tolist() == [8, 93, 179]
 
 
 @pytest.mark.parametrize('batch_size', [1, 3, 100])

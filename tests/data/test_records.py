@@ -33,13 +33,6 @@ def test_reads_what_it_writes(tmp_path):
   assert (planes.dtype, labels.dtype) == (tf.uint8, tf.int32)
 
 
-def test_planes_to_images_by_hand():
-  planes = tf.range(records.IMAGE_BYTES)[tf.newaxis]
-  pixel = records.planes_to_images(planes)[0, 3, 4]
-  # Row 3, column 4: 3 x 32 + 4 = 100 in each plane of 1,024.
-  assert pixel.numpy().tolist() == [100, 1124, 2148]
-
-
 def test_an_interrupted_write_keeps_the_good_file(tmp_path, monkeypatch):
   path = tmp_path / 'train.tfrecords'
   path.write_bytes(b'good')

@@ -12,21 +12,19 @@ SHAPES = {'resnet/init/conv/kernel': [3, 3, 3, 4], BIAS: [10]}
 
 
 def test_a_variable_may_have_another_s_name_as_its_scope():
-  """Of weight normalisation, `kernel` and `kernel/g`: both are the network's, and trained."""
+  """Of weight normalisation, `kernel` and `kernel/g`: both are the network's, and trained.
+
+  A proxy, the step and what optimizers and averages keep are no part of the network.
+  """
   network = ['net/kernel', 'net/kernel/g']
   beside = [name + end for name in network for end in ('/Momentum', '/slow')]
   averages = [name + '/ExponentialMovingAverage' for name in network]
-  arrays = {name: np.zeros(4) for name in (*network, *beside, *averages)}
+  others = [f'net/{PROXY}/kernel', 'global_step']
+  arrays = {name: np.zeros(4) for name in (*network, *beside, *averages, *others)}
   kept = variable_files.VariableFile('x', 'x', arrays)
   assert list(kept.shapes) == network
-  kinds = {'trainable': network, 'slot': beside, 'average': averages}
+  kinds = {'trainable': network, 'slot': beside, 'average': averages, 'other': others}
   assert kept.kinds() == {name: kind for kind, names in kinds.items() for name in names}
-
-
-def test_a_proxy_the_step_and_the_optimizers_are_no_part_of_the_network():
-  names = [*SHAPES, f'resnet/{PROXY}/kernel', 'global_step', f'{BIAS}/Momentum']
-  arrays = {name: np.zeros(SHAPES.get(name, [])) for name in names}
-  assert variable_files.VariableFile('x', 'x', arrays).shapes == SHAPES
 
 
 @pytest.mark.parametrize(

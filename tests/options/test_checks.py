@@ -21,6 +21,7 @@ def check(tasks=None, **given):
   [
     ({'validation_source': 'a:b', 'subset': 'eval'}, '--validation-source'),
     ({'validation_source': 'a:b', 'train_on': 'train+validation'}, '--validation-source'),
+    ({'source': 'no function'}, 'it must be package.module:function'),
     ({'lr_triangle': (0.2, 0.1, 0.0), 'lr_values': (1.0, 0.1)}, '--lr-'),
     ({'use_ema': True}, '--use-ema'),
     ({'use_ema': True, 'ema_decay': 0.9, 'mode': 'train'}, '--use-ema'),

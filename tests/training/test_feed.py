@@ -84,25 +84,6 @@ def test_a_loader_like_pytorchs_is_a_source(data_dir, tmp_path, monkeypatch, is_
   assert cifar10.train(tmp_path / 'job', data_dir, source=source, train_steps=2, **given)
 
 
-def test_what_is_wrong_before_training_leaves_the_job_dir_alone(train, tmp_path):
-  said = refused(train('raises_first'), at_once=True)
-  assert said.startswith('error: --source given_sources:raises_first')
-  assert "KeyError: 'no such thing'" in said
-  assert not (tmp_path / 'job').exists()
-  assert 'it must be package.module:function' in refused(train(None, '--source', 'no function'))
-
-
-def test_what_goes_wrong_while_training_is_one_line(train, tmp_path):
-  result = train('raises_late', '--train-steps', 10**6, '--examples-per-epoch', 96)
-  assert result.returncode == 1, result.stderr
-  said = 'error: --source given_sources:raises_late: example 97 (counted from 1): KeyError: '
-  assert result.stderr.splitlines()[-1].startswith(said)
-  assert 'Traceback' not in result.stderr
-  [end] = events(tmp_path / 'job', 'end')
-  assert end['reason'] == 'error'
-  assert end['message'].startswith('SourceError: --source given_sources:')
-
-
 def test_a_source_in_place_of_the_validation_split(run_here, data_dir, tmp_path):
   """Its 96 examples choose best/ and end training; evaluations and reports of the job read it."""
   job = tmp_path / 'job'
@@ -126,14 +107,27 @@ def test_a_source_in_place_of_the_validation_split(run_here, data_dir, tmp_path)
     assert found == pytest.approx(evaluated[name], rel=1e-5)
 
 
-@pytest.mark.parametrize(('source', 'code'), [('no_pair', 2), ('late_label', 1)])
-def test_what_is_wrong_with_it_is_one_line(run_here, data_dir, tmp_path, source, code):
-  name = f'given_sources:{source}'
-  where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', '--train-steps', 2]
-  result = run_here(*where, *SMALL, '--validation-source', name)
+@pytest.mark.parametrize(
+  ('flag', 'source', 'more', 'code'),
+  [
+    ('--source', 'raises_first', [], 2),
+    ('--source', 'raises_late', ['--examples-per-epoch', 96], 1),
+    ('--validation-source', 'no_pair', [], 2),
+    ('--validation-source', 'late_label', [], 1),
+  ],
+)
+def test_what_is_wrong_is_one_line(run_here, data_dir, tmp_path, *, flag, source, more, code):
+  """What is found before training leaves no job dir."""
+  where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', '--train-steps', 20]
+  result = run_here(*where, *SMALL, flag, f'given_sources:{source}', *more)
   assert result.returncode == code, result.stderr
-  assert result.stderr.splitlines()[-1].startswith(f'error: --validation-source {name}: example ')
-  assert (tmp_path / 'job').exists() == (code == 1)
+  [*before, said] = result.stderr.splitlines()
+  assert said.startswith(f'error: {flag} given_sources:{source}: example ')
+  assert 'Traceback' not in result.stderr
+  assert bool(before) == (tmp_path / 'job').exists() == (code == 1)
+  ends = events(tmp_path / 'job', 'end')
+  assert [end['reason'] for end in ends] == ['error'] * (2 - code)
+  assert all(end['message'].startswith(f'SourceError: {flag} given_sources:') for end in ends)
 
 
 def started(data_dir, job, source, *flags, **environment):

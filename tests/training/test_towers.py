@@ -16,7 +16,9 @@ def variable(name, values):
 
 
 def test_averages_by_variable_in_any_order(graph):
-  a, b = variable('a', [0.0, 0.0]), variable('b', 0.0)
+  """Each where its variable lives."""
+  with tf.compat.v1.device(CPU):
+    a, b = variable('a', [0.0, 0.0]), variable('b', 0.0)
   first = [(tf.constant([1.0, 2.0]), a), (tf.constant(10.0), b)]
   second = [(tf.constant(40.0), b), (tf.constant([3.0, 8.0]), a)]
   third = [(tf.constant([5.0, 2.0]), a), (tf.constant(10.0), b)]
@@ -25,6 +27,7 @@ def test_averages_by_variable_in_any_order(graph):
   a_mean, b_mean = run(means)
   assert a_mean.tolist() == [3, 4]
   assert b_mean == 20
+  assert {mean.device for mean in means} == {CPU}
 
 
 def test_names_variables_that_towers_do_not_share_or_that_have_no_gradient(graph):
@@ -142,14 +145,6 @@ SERVERS = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1', 'c:2')},
 )
 def test_variables_are_spread_by_size(graph, where, cluster, sizes, devices):
   assert devices_of(sizes, towers.device_setters(where, cluster)) == devices
-
-
-def test_the_mean_is_computed_where_the_variable_lives(graph):
-  with tf.compat.v1.device(towers.device_setters(Placement(2, 'CPU'), ONE)[0]):
-    v = variable('v', 0.0)
-    gradients = [[(tf.constant(1.0), v)], [(tf.constant(3.0), v)]]
-  [(mean, _)] = towers.average_gradients(gradients)
-  assert mean.device == CPU
 
 
 def staged_numbers(devices, steps, **session_options):
