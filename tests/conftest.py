@@ -1,6 +1,7 @@
 """What several test files share: small records, the program, TensorBoard, a browser."""
 
 import contextlib
+import functools
 import gc
 import io
 import logging
@@ -115,6 +116,14 @@ def run_here(monkeypatch, capfd):
     return subprocess.CompletedProcess(flags, code, *capfd.readouterr())
 
   return run
+
+
+@pytest.fixture
+def train(run_here, data_dir, tmp_path):
+  """Trains a tiny network for four steps in `job`, or as further flags say -> CompletedProcess."""
+  where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', '--train-steps', 4]
+  small = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 64]
+  return functools.partial(run_here, *where, *small)
 
 
 @pytest.fixture(scope='session')

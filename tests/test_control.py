@@ -86,14 +86,13 @@ def test_nobody_trains(run_here, tmp_path):
   assert os.listdir(tmp_path) == []
 
 
-def test_a_rate_that_spoils_the_job_is_taken_back(run_here, data_dir, tmp_path):
+def test_a_rate_that_spoils_the_job_is_taken_back(train, tmp_path):
   """While nobody trains: a training with that rate would only end again."""
   job = tmp_path / 'job'
-  flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL]
-  flags += ['--mode', 'train', '--save-every-steps', 1]
-  assert run_here(*flags, '--train-steps', 1).returncode == 0
+  flags = ['--mode', 'train', '--save-every-steps', 1, '--train-steps']
+  assert train(*flags, 1).returncode == 0
   control_requests.remember_rates(str(job), {'learning_rate': 1e30})
-  last = refused(run_here(*flags, '--train-steps', 6))
+  last = refused(train(*flags, 6))
   assert 'the loss became NaN with learning_rate=1e+30, as control set it' in last
   assert f'`python -m cifar10.control {job} learning_rate=schedule` goes back' in last
   answer = obeyed(job, 'learning_rate=schedule')

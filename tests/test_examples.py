@@ -17,20 +17,7 @@ from cifar10.job import control_requests
 
 EXAMPLES = os.path.join(checkout.ROOT, 'examples')
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 64]
-
-
-@pytest.fixture
-def train(run_here, data_dir, tmp_path, monkeypatch):
-  """Trains four steps with a callback, with an evaluation after each."""
-  monkeypatch.syspath_prepend(tmp_path)
-
-  def run(callback):
-    flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL, '--train-steps', 4]
-    result = run_here(*flags, '--eval-every-steps', 1, '--callback', callback)
-    succeeded(result)
-    return result
-
-  return run
+EACH_STEP = ['--eval-every-steps', 1, '--callback']
 
 
 def test_a_shell_has_session_batch_and_run(run_main, data_dir, tmp_path):
@@ -63,20 +50,21 @@ def test_use_of_gpus_is_a_curve(train, tmp_path, monkeypatch):
   )
   monkeypatch.setitem(sys.modules, 'pynvml', nvml)
   monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '1')
-  train('gpu_utilization:GpuUtilization')
+  succeeded(train(*EACH_STEP, 'gpu_utilization:GpuUtilization'))
   points = {event['name']: event['value'] for event in events(tmp_path / 'job', 'scalar')}
   assert points['resources/gpu_0_memory_gib'] == 2
   assert points['resources/gpu_0_percent'] == 74
   assert 0 < points['resources/cpu_percent'] <= 100
 
 
-def test_a_rate_falls_and_a_resumed_job_keeps_it(train, tmp_path):
+def test_a_rate_falls_and_a_resumed_job_keeps_it(train, tmp_path, monkeypatch):
   """Without patience after each of four evaluations: 0.1 times 0.1^4."""
   (tmp_path / 'at_once.py').write_text(
     'import lower_rate_on_plateau\n\ndef make(run):\n'
     '  return lower_rate_on_plateau.LowerRate(run, patience=0)\n'
   )
-  train('at_once:make')
+  monkeypatch.syspath_prepend(tmp_path)
+  succeeded(train(*EACH_STEP, 'at_once:make'))
   [rate] = control_requests.read_rates(str(tmp_path / 'job')).values()
   assert rate == pytest.approx(1e-5)
 
@@ -86,7 +74,8 @@ def test_a_command_hears_of_evaluations_and_of_the_end(train, tmp_path, monkeypa
   said, job = tmp_path / 'said', tmp_path / 'job'
   values = '$CIFAR10_EVENT $CIFAR10_STEP $CIFAR10_SUBSET$CIFAR10_REASON $CIFAR10_ACCURACY'
   monkeypatch.setenv('SEND_STAT', f'echo {values} >> {said}; exit 3')
-  result = train('send_stat:SendStat')
+  result = train(*EACH_STEP, 'send_stat:SendStat')
+  succeeded(result)
   evaluated = [(e['step'], e['subset'], e['accuracy']) for e in events(job, 'evaluate')]
   lines = [f'evaluate {step} {split} {accuracy}' for step, split, accuracy in evaluated]
   lines.insert(4, 'end 4 train_steps')  # Before the evaluation of the test set.

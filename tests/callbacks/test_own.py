@@ -13,19 +13,6 @@ import cifar10.control
 SMALL = {'network': 'outside_parts:net', 'train_batch_size': 16, 'eval_batch_size': 64}
 
 
-@pytest.fixture
-def train(run_here, data_dir, tmp_path):
-  """Trains four steps by the command, with these callbacks."""
-
-  def run(*callbacks, more=()):
-    flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', '--train-steps', 4]
-    flags += [f'--{name.replace("_", "-")}={value}' for name, value in SMALL.items()]
-    own = [f'--callback={name}' for name in callbacks]
-    return run_here(*flags, '--eval-every-steps', 2, *own, *more)
-
-  return run
-
-
 @pytest.mark.parametrize(
   ('callback', 'code', 'says'),
   [
@@ -36,14 +23,14 @@ def train(run_here, data_dir, tmp_path):
   ],
 )
 def test_a_callback_that_fails_is_named(train, callback, code, says):
-  result = train(callback)
+  result = train('--callback', callback)
   assert result.returncode == code
   assert says in result.stderr.splitlines()[-1]
 
 
 def test_plain_session_hooks_are_taken(train, data_dir, tmp_path, capfd):
   """By a function's name, and as objects: three after a step, as TensorFlow's own."""
-  result = train('outside_parts:plain_hook', more=['--mode', 'train'])
+  result = train('--callback', 'outside_parts:plain_hook', '--mode', 'train')
   succeeded(result)
   assert result.stdout.count('HOOK') == 4
   stop = tf.compat.v1.train.StopAtStepHook(num_steps=3)
@@ -57,7 +44,7 @@ def test_plain_session_hooks_are_taken(train, data_dir, tmp_path, capfd):
 def test_a_callback_draws_curves_and_stops(train, run_here, tmp_path):
   """Points at their steps, in both files; the end holds until somebody lifts it."""
   job = tmp_path / 'job'
-  ended = succeeded(train('outside_parts:Draws'))
+  ended = succeeded(train('--callback', 'outside_parts:Draws', '--eval-every-steps', 2))
   assert (ended['global_step'], ended['ended_by']) == (3, 'callback')
   points = [(e['name'], e['step'], e['value']) for e in events(job, 'scalar')]
   squares = [('own/squared', step, step**2) for step in (1, 2, 3)]
@@ -79,7 +66,7 @@ def test_a_callback_draws_curves_and_stops(train, run_here, tmp_path):
 def test_a_predictor_has_the_weights_of_its_step(train, tmp_path, more):
   """Those of the last step are the last checkpoint's."""
   job = tmp_path / 'job'
-  succeeded(train('outside_parts:Predicts', more=more))
+  succeeded(train('--callback', 'outside_parts:Predicts', '--eval-every-steps', 2, *more))
   answers = np.load(job / 'answers.npy')
   assert answers.shape == (4, 3, 10)
   assert len(np.unique(answers[:, 0], axis=0)) == 4

@@ -15,7 +15,6 @@ from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 
-SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 8, '--eval-batch-size', 64]
 ALWAYS = {'BestCheckpoint', 'Metrics', 'EarlyStopping', 'Control', 'Progress'}
 CLUSTER = {name: ('a:1',) for name in ('chief', 'worker', 'ps', 'evaluator')}
 
@@ -134,35 +133,29 @@ def test_an_end_holds_as_long_as_its_reason(tmp_path, reason, options, holds):
   assert stop_record.read(str(tmp_path)) is None
 
 
-@pytest.fixture
-def train(data_dir, tmp_path):
-  """The flags of a small training."""
-  return ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *SMALL]
-
-
-def test_a_rule_ends_a_job_until_it_is_lifted(run_here, train, tmp_path):
+def test_a_rule_ends_a_job_until_it_is_lifted(train, tmp_path):
   """An end without a checkpoint, as here at first, holds no more."""
   (tmp_path / 'job').mkdir()
   stop_record.write(str(tmp_path / 'job'), stop_record.StopReason('stop_at_accuracy', 'm', 0.9), 7)
   rule = ['--train-steps', 6, '--eval-every-steps', 1, '--stop-at-accuracy', 0]
-  ended = succeeded(run_here(*train, *rule))
+  ended = succeeded(train(*rule))
   assert (ended['global_step'], ended['subset']) == (1, 'eval')
   [end] = events(tmp_path / 'job', 'end')
   assert ended['ended_by'] == end['reason'] == 'stop_at_accuracy'
-  again = run_here(*train, *rule)
+  again = train(*rule)
   assert succeeded(again)['global_step'] == 1
   assert 'it goes on with a higher --stop-at-accuracy, or without it' in again.stderr
-  on = run_here(*train, '--train-steps', 2)
+  on = train('--train-steps', 2)
   assert 'that no longer holds' in on.stderr
   went_on = succeeded(on)
   assert (went_on['global_step'], went_on['ended_by']) == (2, 'train_steps')
 
 
-def test_no_split_chooses_that_is_trained_on(run_here, train, tmp_path):
-  more = ['--train-steps', 4, '--train-on', 'train+validation', '--subset', 'validation']
-  result = run_here(*train, *more)
+def test_no_split_chooses_that_is_trained_on(train, tmp_path):
+  more = ['--train-on', 'train+validation', '--subset', 'validation']
+  result = train(*more)
   succeeded(result)
   assert 'no best/: with --train-on train+validation no split is left' in result.stderr
   assert not (tmp_path / 'job' / 'best').exists()
-  said = refused(run_here(*train, *more, '--stop-at-accuracy', 0.5))
+  said = refused(train(*more, '--stop-at-accuracy', 0.5))
   assert '--stop-at-accuracy 0.5' in said

@@ -23,20 +23,10 @@ from cifar10.data.python_source import PythonSource
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 64]
 
 
-@pytest.fixture
-def train(run_here, data_dir, tmp_path):
-  def run(source, *flags):
-    source = ['--source', f'given_sources:{source}'] if source else []
-    where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job']
-    return run_here(*where, *SMALL, '--mode', 'train', *source, *flags)
-
-  return run
-
-
 @pytest.mark.slow
 def test_a_job_trains_resumes_and_remembers(train, run_here, data_dir, tmp_path):
-  flags = ['--examples-per-epoch', 96, '--eval-every-steps', 3]
-  result = train('ones', '--train-steps', 6, *flags)
+  flags = ['--mode', 'train', '--examples-per-epoch', 96, '--eval-every-steps', 3, '--source']
+  result = train('--train-steps', 6, *flags, 'given_sources:ones')
   assert succeeded(result)['global_step'] == 6
   assert 'on 96 examples' in result.stderr
   config = json.loads((tmp_path / 'job' / 'config.json').read_text())
@@ -45,9 +35,9 @@ def test_a_job_trains_resumes_and_remembers(train, run_here, data_dir, tmp_path)
   assert start['options']['source'] == 'given_sources:ones'
   assert start['examples_per_epoch'] == 96
   # A job dir belongs to its source, which need not be said again.
-  said = refused(train('listed', '--train-steps', 8, *flags))
+  said = refused(train('--train-steps', 8, *flags, 'given_sources:listed'))
   assert 'source is given_sources:ones there and given_sources:listed here' in said
-  resumed = train(None, '--train-steps', 8, '--eval-every-steps', 4).stderr
+  resumed = train('--mode', 'train', '--train-steps', 8, '--eval-every-steps', 4).stderr
   assert 'resuming at step 6' in resumed
   assert 'on 96 examples' in resumed
   assert 'unlike before in this job: eval_every_steps 3 -> 4, train_steps 6 -> 8\n' in resumed
@@ -84,13 +74,13 @@ def test_a_loader_like_pytorchs_is_a_source(data_dir, tmp_path, monkeypatch, is_
   assert cifar10.train(tmp_path / 'job', data_dir, source=source, train_steps=2, **given)
 
 
-def test_a_source_in_place_of_the_validation_split(run_here, data_dir, tmp_path):
+def test_a_source_in_place_of_the_validation_split(train, run_here, data_dir, tmp_path):
   """Its 96 examples choose best/ and end training; evaluations and reports of the job read it."""
   job = tmp_path / 'job'
   where = ['--data-dir', data_dir, '--job-dir', job]
   source = ['--validation-source', 'given_sources:shuffled', '--source', 'given_sources:Flow']
   steps = ['--train-steps', 6, '--eval-every-steps', 2, '--stop-at-accuracy', 0]
-  assert succeeded(run_here(*where, *SMALL, *source, *steps))['ended_by'] == 'stop_at_accuracy'
+  assert succeeded(train(*source, *steps))['ended_by'] == 'stop_at_accuracy'
   found = [(each['subset'], each['examples']) for each in events(job, 'evaluate')]
   assert found == [('validation', 96), ('eval', 70)]
   assert os.listdir(job / 'best')
@@ -116,10 +106,9 @@ def test_a_source_in_place_of_the_validation_split(run_here, data_dir, tmp_path)
     ('--validation-source', 'late_label', [], 1),
   ],
 )
-def test_what_is_wrong_is_one_line(run_here, data_dir, tmp_path, *, flag, source, more, code):
+def test_what_is_wrong_is_one_line(train, tmp_path, *, flag, source, more, code):
   """What is found before training leaves no job dir."""
-  where = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', '--train-steps', 20]
-  result = run_here(*where, *SMALL, flag, f'given_sources:{source}', *more)
+  result = train('--train-steps', 20, flag, f'given_sources:{source}', *more)
   assert result.returncode == code, result.stderr
   [*before, said] = result.stderr.splitlines()
   assert said.startswith(f'error: {flag} given_sources:{source}: example ')
