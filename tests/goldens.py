@@ -121,6 +121,9 @@ class Goldens:
     # As 0872a1f does, a recipe trains without the warm-up of batch norm's moving averages.
     if checkout == ROOT and '--train-batch-size' in words and '--recipe' not in words:
       words += ['--recipe', 'classic']
+    # What recipes of fast networks have otherwise since then.
+    if checkout != ROOT and {'fast95', 'fast96'} & set(words):
+      words += ['--first-bias-steps', '10']
     words[:1] = words[:1] if words[0] == '-m' else [os.path.join(checkout, words[0])]
     environment = {key: value for key, value in os.environ.items() if key != 'TF_CONFIG'}
     environment['PYTHONPATH'] = f'{checkout}{os.pathsep}{ROOT}/tests'
