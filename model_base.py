@@ -108,7 +108,7 @@ class Layers:
     *,
     initializer: Initializer | None = None,
     pool_size: int = 1,
-    convolve: Callable[[tf.Tensor, tuple[int, int]], tf.Tensor] | None = None,
+    convolve: own_gradients.Convolve | None = None,
   ) -> tf.Tensor:
     """Convolves without a bias (batch norm's offset is one); n pixels become ceil(n / strides).
 
@@ -125,28 +125,35 @@ class Layers:
       initializer = initializer or tf.compat.v1.random_normal_initializer(stddev=stddev)
       shape = [rows, columns, in_filters, filters]
       kernel = self._variable('kernel', shape, initializer, CONVOLUTION)
-      # Zeros that make each pixel a centre, but for those that no kernel reads: strides skip the
-      # last pixels, or the pool does not read the results.
-      pixels = [x.shape[axis] for axis in self._spatial_axes]
-      unread = [(n - 1) % strides + n % pool_size if n else 0 for n in pixels]
-      after = max(rows // 2 - unread[0], 0), max(columns // 2 - unread[1], 0)
+      after = self._zeros_after(x, (rows, columns), strides, pool_size)
       if convolve:
         return convolve(kernel, after)
-      if self._is_training and own_gradients.is_small_conv2d(
-        x, kernel, strides, self._op_data_format
-      ):
+      given = x, kernel, strides, self._op_data_format
+      if self._is_training and own_gradients.is_small_conv2d(*given):
         return own_gradients.small_conv2d(x, kernel, after)
       padding = 'SAME'
       # SAME would centre a 3x3 kernel on pixels 1, 3, 5, ... of an image of even size and on 0, 2,
       # 4, ... of one of odd size; padding the image makes it the latter for every size. SAME would
       # also compute what no pool reads. The op's own explicit paddings would do both, but their
       # gradients in bfloat16 take seconds on a CPU.
-      if strides > 1 or after != (rows // 2, columns // 2):
+      if strides > 1 or pool_size > 1:
         before = (rows - 1) // 2, (columns - 1) // 2
         x = self._pad(x, dict(zip(self._spatial_axes, zip(before, after))))
         padding = 'VALID'
       kernel = tf.cast(kernel, self._dtype)
       return tf.nn.conv2d(x, kernel, strides, padding, data_format=self._op_data_format)
+
+  def _zeros_after(
+    self, x: tf.Tensor, kernel_size: tuple[int, int], strides: int, pool_size: int
+  ) -> own_gradients.Zeros:
+    """Returns the zeros that make a centre of each pixel that strides and the pool do not skip."""
+    after: list[int | tf.Tensor] = [size // 2 for size in kernel_size]
+    for i, axis in enumerate(self._spatial_axes):
+      if after[i] and (strides > 1 or pool_size > 1):
+        pixels = x.shape[axis] or tf.shape(x)[axis]
+        unread = (pixels - 1) % strides + pixels % pool_size
+        after[i] -= (tf.minimum if tf.is_tensor(unread) else min)(unread, after[i])
+    return after
 
   def _batch_norm(
     self, x: tf.Tensor, name: str | None = None, *, fixed_scale: float | None = None
@@ -237,17 +244,17 @@ class Layers:
     # With SAME the padding does not count in the mean.
     return tf.nn.avg_pool2d(x, pool_size, stride, 'SAME', data_format=self._op_data_format)
 
-  def _max_pool(self, x: tf.Tensor, pool_size: int) -> tf.Tensor:
-    """Returns the maximum of each window; n pixels become floor(n / pool_size)."""
-    return tf.nn.max_pool2d(x, pool_size, pool_size, 'VALID', data_format=self._op_data_format)
+  def _max_pool(self, x: tf.Tensor, pool_size: int, padding: str = 'VALID') -> tf.Tensor:
+    """Returns the maximum of each window; n pixels become n / pool_size, with SAME rounded up."""
+    return tf.nn.max_pool2d(x, pool_size, pool_size, padding, data_format=self._op_data_format)
 
   def _global_avg_pool(self, x: tf.Tensor) -> tf.Tensor:
     """Averages height and width: 4-dimensional activations -> [batch, channels] float32."""
     return tf.reduce_mean(tf.cast(x, tf.float32), self._spatial_axes)
 
-  def _pad(self, x: tf.Tensor, added: dict[int, tuple[int, int]]) -> tf.Tensor:
+  def _pad(self, x: tf.Tensor, added: dict[int, tuple[int, int | tf.Tensor]]) -> tf.Tensor:
     """Adds added[axis] = (before, after) zeros along the given axes."""
-    if not any(sum(paddings) for paddings in added.values()):
+    if all(paddings == (0, 0) for paddings in added.values()):
       return x
     return tf.pad(x, [added.get(axis, (0, 0)) for axis in range(4)])
 

@@ -122,7 +122,9 @@ class Goldens:
     if checkout == ROOT and '--train-batch-size' in words and '--recipe' not in words:
       words += ['--recipe', 'classic']
     # What recipes of fast networks have otherwise since then.
-    if checkout != ROOT and {'fast95', 'fast96'} & set(words):
+    if checkout == ROOT and '--train-batch-size' in words:
+      words += ['--resolutions', 'none']
+    elif {'fast95', 'fast96'} & set(words):
       words += ['--first-bias-steps', '10']
     words[:1] = words[:1] if words[0] == '-m' else [os.path.join(checkout, words[0])]
     environment = {key: value for key, value in os.environ.items() if key != 'TF_CONFIG'}

@@ -96,6 +96,8 @@ REFUSED = """
 --lr-values 1,0.1 -> 2 values and its boundaries are 3
 --lr-values 1,0.1 --lr-boundaries-epochs -1 -> must rise from above 0
 --lr-triangle 0.2,1.5,0
+--resolutions 24
+--resolutions 24,3,28,2 -> must be pairs of 12 to 31 pixels and a rising epoch, as 24,3,28,6
 --freeze (
 --checkpoint=
 --out=

@@ -121,6 +121,11 @@ def own_augmentation(
   return batches.enumerate(first_batch).map(change, tf.data.AUTOTUNE)
 
 
+def downsampled(images: tf.Tensor, side: tf.Tensor) -> tf.Tensor:
+  """Interpolates bilinearly: uint8 [n, 32, 32, 3], int32 [] -> float32 [n, side, side, 3]."""
+  return tf.image.resize(images, [side, side])
+
+
 def mirror(images: tf.Tensor) -> tf.Tensor:
   """Exchanges left and right of images [n, height, width, channels]."""
   shape = tf.shape(images)

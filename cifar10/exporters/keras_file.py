@@ -70,13 +70,13 @@ class _KerasLayers(model_base.Layers):
   def _avg_pool(self, x: tf.Tensor, pool_size: int, stride: int) -> tf.Tensor:
     return keras.layers.AveragePooling2D(pool_size, stride)(x)
 
-  def _max_pool(self, x: tf.Tensor, pool_size: int) -> tf.Tensor:
-    return keras.layers.MaxPooling2D(pool_size)(x)
+  def _max_pool(self, x: tf.Tensor, pool_size: int, padding: str = 'VALID') -> tf.Tensor:
+    return keras.layers.MaxPooling2D(pool_size, padding=padding)(x)
 
   def _global_avg_pool(self, x: tf.Tensor) -> tf.Tensor:
     return keras.layers.GlobalAveragePooling2D()(x)
 
-  def _pad(self, x: tf.Tensor, added: dict[int, tuple[int, int]]) -> tf.Tensor:
+  def _pad(self, x: tf.Tensor, added: dict[int, tuple[int, int | tf.Tensor]]) -> tf.Tensor:
     channels = added[self._channel_axis]
     if not any(channels):
       return x

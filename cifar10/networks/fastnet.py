@@ -74,8 +74,9 @@ class FastNet(FamilyNetwork):
     x, bias = self._whiten(self._input(x, input_data_format))  # [batch, 31, 31, 24]
     for number, width in enumerate(self._options.widths, 1):
       with tf.compat.v1.variable_scope(f'group{number}'):
-        x = self._group(x, width, bias if number == 1 else None)
-    return self._head(self._max_pool(x, 3))  # [batch, 1, 1, widths[-1]]
+        x = self._group(x, number, width, bias if number == 1 else None)
+    # SAME: of smaller images (--resolutions) 2 x 2 pixels are left, or one.
+    return self._head(self._max_pool(x, 3, 'SAME'))  # [batch, 1, 1, widths[-1]]
 
   def _whiten(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
     """Returns the whitened 2x2 patches with their negations, and the bias to add to them."""
@@ -93,7 +94,9 @@ class FastNet(FamilyNetwork):
       kernel, bias = (tf.cast(SHARPNESS * value, self._dtype) for value in (kernel, bias))
       return tf.nn.conv2d(x, kernel, 1, 'VALID', data_format=self._op_data_format), bias
 
-  def _group(self, x: tf.Tensor, width: int, bias: tf.Tensor | None = None) -> tf.Tensor:
+  def _group(
+    self, x: tf.Tensor, group: int, width: int, bias: tf.Tensor | None = None
+  ) -> tf.Tensor:
     """Applies conv, pool, bn, silu, then conv, bn, silu; a third convolution has a shortcut.
 
     With a `bias` the group's input is silu(x + bias).
@@ -101,7 +104,7 @@ class FastNet(FamilyNetwork):
     conv = functools.partial(
       self._conv, kernel_size=3, filters=width, strides=1, initializer=identity_initializer
     )
-    convolve = None
+    convolve = self._small_conv(x) if group > 2 else None
     if bias is not None and self._bias_learns is None:
       x = self._silu(self._biased(x, bias))
     elif bias is not None:
@@ -112,15 +115,20 @@ class FastNet(FamilyNetwork):
     x = shortcut = self._silu(self._batch_norm(x, name='bn1', fixed_scale=SHARPNESS))
     convs_per_group = self._options.convs_per_group
     for number in range(2, convs_per_group + 1):
-      x = conv(x, name=f'conv{number}')
+      x = conv(x, name=f'conv{number}', convolve=self._small_conv(x) if group > 1 else None)
       x = self._batch_norm(x, name=f'bn{number}', fixed_scale=SHARPNESS)
       if number == convs_per_group > 2:
         x = self._add(x, shortcut)
       x = self._silu(x)
     return x
 
+  def _small_conv(self, x: tf.Tensor) -> own_gradients.Convolve | None:
+    """Returns how to convolve at most 7x7 pixels, where TensorFlow's own is slower in training."""
+    is_fast = self._is_training and (x.dtype, self._op_data_format) == (tf.bfloat16, 'NHWC')
+    return functools.partial(own_gradients.small_conv2d, x) if is_fast else None
+
   def _conv_of_silu(
-    self, x: tf.Tensor, bias: tf.Tensor, kernel: tf.Tensor, after: tuple[int, int]
+    self, x: tf.Tensor, bias: tf.Tensor, kernel: tf.Tensor, after: own_gradients.Zeros
   ) -> tf.Tensor:
     settings = tf.cast(kernel, self._dtype), self._bias_learns, self._op_data_format
     return own_gradients.conv_of_silu(x, bias, *settings, after=after, compiles=self._compiles)

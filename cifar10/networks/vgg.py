@@ -34,6 +34,6 @@ class Vgg(FamilyNetwork):
       with tf.compat.v1.variable_scope(f'group{group}'):
         for number in range(1, num_convs + 1):
           x = self._conv_bn_relu(x, 3, width, number)
-        x = self._max_pool(x, 2)
+        x = self._max_pool(x, 2, 'SAME')  # Smaller images (--resolutions) have odd sizes.
     x = self._global_avg_pool(x)  # [batch, 1, 1, width] -> [batch, width] float32
     return self._fully_connected(x, self._num_classes)

@@ -21,6 +21,9 @@ from cifar10.core.start_tensorflow import standard_error_to
 
 # The gradient of a function of two tensors: from that of the result, those of the two.
 Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+# Zeros after an image's rows and after its columns; tensors where the image's size is one.
+Zeros = Sequence[int | tf.Tensor]
+Convolve = Callable[[tf.Tensor, Zeros], tf.Tensor]  # Of a kernel and those zeros.
 
 _SMALL_IMAGE = 7 * 7  # Pixels, at most: from 8 x 8 on, TensorFlow's own gradient is as fast.
 _EXAMPLES_AT_A_TIME = 64  # In one convolution of a filter gradient: more do not fit into the cache.
@@ -36,7 +39,7 @@ def is_small_conv2d(x: tf.Tensor, kernel: tf.Tensor, strides: int, data_format: 
   )
 
 
-def small_conv2d(x: tf.Tensor, kernel: tf.Tensor, after: Sequence[int] = (1, 1)) -> tf.Tensor:
+def small_conv2d(x: tf.Tensor, kernel: tf.Tensor, after: Zeros = (1, 1)) -> tf.Tensor:
   """Applies `tf.nn.conv2d` (stride 1, SAME); its gradients are forward convolutions.
 
   From [batch, height, width, in] and float32 [3, 3, in, out] to [batch, height, width, out] in the
@@ -50,15 +53,15 @@ def small_conv2d(x: tf.Tensor, kernel: tf.Tensor, after: Sequence[int] = (1, 1))
 
     def gradient(dy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
       turned = tf.transpose(tf.reverse(cast, [0, 1]), [0, 1, 3, 2])
-      dx = tf.nn.conv2d(dy, turned, 1, _paddings([2 - zeros for zeros in after]))
+      dx = _padded_conv2d(dy, turned, [2 - zeros for zeros in after])
       return dx, filter_gradient(x, dy, after)
 
-    return tf.nn.conv2d(x, cast, 1, _paddings(after)), gradient
+    return _padded_conv2d(x, cast, after), gradient
 
   return convolve(x, tf.convert_to_tensor(kernel))
 
 
-def filter_gradient(x: tf.Tensor, dy: tf.Tensor, after: Sequence[int] = (1, 1)) -> tf.Tensor:
+def filter_gradient(x: tf.Tensor, dy: tf.Tensor, after: Zeros = (1, 1)) -> tf.Tensor:
   """Returns the gradient of a 3x3 kernel by a forward convolution: float32 [3, 3, in, out].
 
   It sums x[n, i + ky - 1, j + kx - 1, c] * dy[n, i, j, k] over n, i and j: a convolution whose
@@ -72,12 +75,18 @@ def filter_gradient(x: tf.Tensor, dy: tf.Tensor, after: Sequence[int] = (1, 1)) 
     part, dy_part = (x[chunk], dy[chunk]) if batch > _EXAMPLES_AT_A_TIME else (x, dy)
     images = tf.transpose(part, [3, 1, 2, 0])  # [in, height, width, examples]
     kernel = tf.transpose(dy_part, [1, 2, 0, 3])  # [height, width, examples, out]
-    sums.append(tf.nn.conv2d(images, kernel, 1, _paddings(after)))
+    sums.append(_padded_conv2d(images, kernel, after))
   total = tf.add_n([tf.cast(part, tf.float32) for part in sums])  # [in, 3, 3, out]
   return tf.transpose(total, [1, 2, 0, 3])
 
 
-def _paddings(after: Sequence[int], data_format: str = 'NHWC') -> list[list[int]]:
+def _padded_conv2d(x: tf.Tensor, kernel: tf.Tensor, after: Zeros) -> tf.Tensor:
+  if any(map(tf.is_tensor, after)):  # The operation's own paddings must be known to its graph.
+    return tf.nn.conv2d(tf.pad(x, _paddings(after)), kernel, 1, 'VALID')
+  return tf.nn.conv2d(x, kernel, 1, _paddings(after))
+
+
+def _paddings(after: Zeros, data_format: str = 'NHWC') -> list[list[int | tf.Tensor]]:
   """Returns a row and column of zeros before each image, and `after` of them after it."""
   zeros = dict(zip('HW', after))
   return [[1, zeros[axis]] if axis in zeros else [0, 0] for axis in data_format]
@@ -142,7 +151,7 @@ def conv_of_silu(
   bias_learns: tf.Tensor,
   data_format: str,
   *,
-  after: tuple[int, int] = (1, 1),
+  after: Zeros = (1, 1),
   compiles: bool = False,
 ) -> tf.Tensor:
   """Returns a convolution of silu(x + bias), stride 1, padding SAME; `x` has no gradient.

@@ -135,8 +135,7 @@ class FastNetFamily(Family):
   convs_per_group: int = _of_shape(
     2, 'convolutions a group; from 3 on with a shortcut', between(1, 100)
   )
-  # Steps that train the first bias; 0: all. A fifth of an epoch, as in hiverge's cifar10-speedrun
-  # (airbench: three epochs); each takes a seventh longer. Other jobs have theirs in config.json.
+  # Steps that train the first bias, 0: all; in hiverge's cifar10-speedrun a fifth of an epoch.
   first_bias_steps: int = option(10, None, at_least(0))
 
   def describe(self) -> str:

@@ -86,8 +86,8 @@ def _seconds_per_step(run: Run) -> float:
       # A training that goes on takes no values.
       warm_start_from=run.options.warm_start_from if is_new else (),
     )
-    enough = max(run.hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
-    hparams = dataclasses.replace(run.hparams, train_steps=enough, train_epochs=None)
+    steps = max(run.hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
+    hparams = dataclasses.replace(run.hparams, train_steps=steps, train_epochs=None, resolutions=())
     alone = Role(options=options, monitor=run.role.monitor)
     experiment.train(job_run.begin(hparams, options, alone), [timer])
     # A file that is open when its folder is removed would be written again.

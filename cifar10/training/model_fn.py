@@ -13,6 +13,7 @@ import model_base
 from cifar10.callbacks.base import TrainingGraph
 from cifar10.cluster.roles import ALONE, Role
 from cifar10.data import input_pipeline
+from cifar10.data.augmentation import downsampled
 from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.data.manifest import CIFAR10, DatasetInfo
 from cifar10.job.checkpoints import Saver
@@ -24,7 +25,7 @@ from cifar10.training import evaluation, towers
 from cifar10.training.hard_examples import HarderHalf, harder_half
 from cifar10.training.inference import CLASSES, IMAGES, PROBABILITIES, Inferred, infer
 from cifar10.training.optimizers import Groups, averages_saver, make_optimizer
-from cifar10.training.schedules import Rates, learning_rates
+from cifar10.training.schedules import Rates, learning_rates, resolution
 from cifar10.training.towers import Shards, Staged, Tower
 from estimator_again import estimator as tf_estimator
 
@@ -161,6 +162,8 @@ class ModelFn:
   ) -> tuple[list[Tower], list[HarderHalf]]:
     """Builds all towers over one set of variables; with a proxy, of what that leaves to learn."""
     hparams, built, halves = groups.hparams, [], []
+    examples_per_step = hparams.train_batch_size * self.num_workers
+    side = resolution(hparams, training.examples_per_epoch, examples_per_step)
     setters = towers.device_setters(self.placement, training.role.cluster)
 
     def get_variable(getter: Callable[..., tf.Variable], name: str, **given: Any) -> tf.Variable:
@@ -176,7 +179,8 @@ class ModelFn:
         ),
         tf.compat.v1.device(setter),
       ):
-        seen = input_pipeline.normalise(images, tf.as_dtype(hparams.dtype)), labels
+        shown = images if side is None else downsampled(images, side)
+        seen = input_pipeline.normalise(shown, tf.as_dtype(hparams.dtype)), labels
         rules = groups.weight_decay, hparams.label_smoothing
         if proxy:
           halves.append(harder_half(*seen, proxy, *rules))

@@ -5,11 +5,13 @@ At each step `control` may put another rate in place of these: `_train_spec` in 
 
 import fractions
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from cifar10.core.user_code import called
+from cifar10.data.manifest import WIDTH
 from cifar10.options.hparams import HParams
 
 
@@ -58,10 +60,26 @@ def learning_rates(
     steps_of(epochs, examples_per_epoch, examples_per_step)
     for epochs in hparams.lr_boundaries_epochs
   ]
-  reached = tf.cast(global_step >= tf.constant(boundaries, tf.int64), tf.int32)
-  phase = tf.reduce_sum(reached)
+  phase = _phase(global_step, boundaries)
   of_phases = ([rate * factor for factor in hparams.lr_values] for rate in rates)
   return Rates(*(tf.gather(tf.constant(values, tf.float32), phase) for values in of_phases))
+
+
+def resolution(
+  hparams: HParams, examples_per_epoch: int, examples_per_step: int
+) -> tf.Tensor | None:
+  """Returns the side of training's images at the global step, int32 pixels; None: always whole."""
+  if not hparams.resolutions:
+    return None
+  global_step = tf.compat.v1.train.get_or_create_global_step().read_value()
+  sides, epochs = hparams.resolutions[::2], hparams.resolutions[1::2]
+  ends = [steps_of(epoch, examples_per_epoch, examples_per_step) for epoch in epochs]
+  return tf.gather([*map(int, sides), WIDTH], _phase(global_step, ends))
+
+
+def _phase(global_step: tf.Tensor, boundaries: Sequence[int]) -> tf.Tensor:
+  """Returns how many of the boundaries are reached; each is the first step of its phase."""
+  return tf.reduce_sum(tf.cast(global_step >= tf.constant(boundaries, tf.int64), tf.int32))
 
 
 def triangle(

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from graphs import run
 
-from cifar10.data.augmentation import as_strings, augment, cutout, pad
+from cifar10.data.augmentation import as_strings, augment, cutout, downsampled, pad
 from cifar10.options.hparams import Augmentation
 
 pytestmark = pytest.mark.usefixtures('graph')
@@ -55,3 +55,13 @@ def test_cutout_greys_one_whole_square():
   # 21 places each way: 200 draws find both ends, and hardly ever the same corner.
   assert {y for y, _ in corners} >= {0, 20}
   assert len(corners) > 130
+
+
+def test_downsampled_pixels_by_hand():
+  """Half the side: means of four pixels. At 24, pixel 0 lies at (0 + 0.5) x 32 / 24 - 0.5 = 1/6."""
+  image = np.arange(32 * 32, dtype=np.uint16).reshape(1, 32, 32, 1).repeat(3, 3) % 251
+  images = image.astype(np.uint8)
+  half, some = run([downsampled(tf.constant(images), tf.constant(side)) for side in (16, 24)])
+  np.testing.assert_allclose(half, images.reshape(1, 16, 2, 16, 2, 3).mean((2, 4)))
+  # Rows are 32 apart, columns 1: 33 / 6.
+  assert (some.shape, some[0, 0, 0, 0]) == ((1, 24, 24, 3), pytest.approx(5.5))

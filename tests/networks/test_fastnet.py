@@ -182,11 +182,33 @@ def test_channels_first_computes_what_channels_last_does(noise, is_training):
   assert_forms_agree(noise, *forms, is_training=is_training)
 
 
+@pytest.mark.parametrize('dtype', [tf.float32, BFLOAT16])
+@pytest.mark.parametrize('side', [24, 28])
+def test_images_of_a_size_that_the_step_chooses(noise, side, dtype):
+  """With --resolutions: logits and gradients are those of a graph that knows the size."""
+  tf.compat.v1.set_random_seed(0)
+  images = noise[:16, :side, :side]
+  forms = tf.constant(images), tf.compat.v1.placeholder_with_default(images, [16, None, None, 3])
+  prepared = fastnet.Prepared(fastnet.whitening_kernel(images, CIFAR10), compiles=True)
+  settings = {'dtype': dtype, 'batch_norm_epsilon': 1e-3}
+  results = []
+  for x in forms:
+    with tf.compat.v1.variable_scope('network', reuse=bool(results)):
+      net = network(prepared, None, settings, first_bias_steps=1)
+      logits = net.forward_pass(input_pipeline.normalise(x, dtype))
+    results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
+  for expected, actual in zip(*run(results), strict=True):
+    assert np.linalg.norm(actual - expected) < 0.01 * np.linalg.norm(expected)
+  # Of three convolutions each; in bfloat16 those of the other three are forward convolutions.
+  kinds = [op.type for op in logits.graph.get_operations()]
+  assert kinds.count('Conv2DBackpropFilter') == 2 * (6 if dtype == tf.float32 else 3)
+
+
 def test_a_third_convolution_has_a_shortcut():
   """With zeros in convs 2 and 3, what is left of a group is its first activation, activated."""
   x = tf.nn.relu(tf.random.normal([8, 4, 4, 24], seed=3))
   whole = network(convs_per_group=3)
-  y = whole._group(x, 24)
+  y = whole._group(x, 1, 24)
   variables = {v.op.name: v for v in tf.compat.v1.trainable_variables()}
   kernels = [variables[f'conv{number}/kernel'] for number in (2, 3)]
   zeros = [kernel.assign(tf.zeros(kernel.shape)) for kernel in kernels]

@@ -329,3 +329,17 @@ def test_bfloat16_agrees_with_float32(name, is_training):
   slope, rounded_slope = np.concatenate(slopes), np.concatenate(rounded_slopes)
   cosine = slope @ rounded_slope / np.linalg.norm(slope) / np.linalg.norm(rounded_slope)
   assert cosine > {'vgg': (0.995, 0.8)}.get(name, (0.999, 0.9))[is_training]
+
+
+@pytest.mark.parametrize('name', NETWORKS)
+def test_images_of_a_size_that_the_step_chooses(name):
+  """With --resolutions: logits and gradients are those of a graph that knows the size."""
+  network, family, _ = NETWORKS[name]
+  images = random_images(4)[:, :21, :21]
+  forms = tf.constant(images), tf.compat.v1.placeholder_with_default(images, [4, None, None, 3])
+  logits = [build(network, family, x, is_training=True) for x in forms]
+  params = random_params(tf.compat.v1.global_variables())
+  variables = tf.compat.v1.trainable_variables()
+  known, unknown = run_with(params, [[y, *tf.gradients(y**2, variables)] for y in logits])
+  for expected, actual in zip(known, unknown, strict=True):
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())

@@ -83,14 +83,15 @@ def test_xla_compiles_here():
 
 
 @pytest.mark.parametrize('after', [(1, 1), (0, 1), (0, 0)])
-@pytest.mark.parametrize('batch', [3, 200])
-def test_small_convolution_has_the_gradients_of_conv2d(batch, after):
+@pytest.mark.parametrize(('batch', 'is_tensor'), [(3, False), (3, True), (200, False)])
+def test_small_convolution_has_the_gradients_of_conv2d(batch, is_tensor, after):
   """Against the library's in float32, where both differ by rounding only."""
   height, width = 4 + after[0], 6 + after[1]
   shapes = [batch, 5, 7, 4], [3, 3, 4, 6], [batch, height, width, 6]
   x, kernel, dy = (tf.random.normal(shape, seed=seed) for seed, shape in enumerate(shapes, 1))
   whole = tf.nn.conv2d(x, kernel, 1, 'SAME')
-  forms = (own_gradients.small_conv2d(x, kernel, after), whole[:, :height, :width])
+  zeros = tuple(map(tf.constant, after)) if is_tensor else after
+  forms = (own_gradients.small_conv2d(x, kernel, zeros), whole[:, :height, :width])
   small, library = run([[y, *tf.gradients(y, [x, kernel], dy)] for y in forms])
   for actual, expected in zip(small, library, strict=True):
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-3)

@@ -58,6 +58,17 @@ def test_a_schedule_of_ones_own():
   assert rates_at(3, schedule='outside_parts:by_epoch') == pytest.approx((0.03, 0))
 
 
+def test_the_resolution_of_a_step():
+  """24 pixels for an epoch of 10 steps, 28 for one and a half; then whole images."""
+  hparams = from_values({'resolutions': (24.0, 1.0, 28.0, 2.5)})
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    step = tf.compat.v1.train.create_global_step()
+    side = schedules.resolution(hparams, 80, 8)
+    at = {number: session.run([step.assign(number), side])[1] for number in (0, 9, 10, 24, 25)}
+  assert at == {0: 24, 9: 24, 10: 28, 24: 28, 25: 32}
+  assert schedules.resolution(HParams(), 80, 8) is None
+
+
 def test_a_constant_rate_or_a_triangle_in_place_of_phases():
   """Of 80 steps 16 rise from 0.2 to 1."""
   given = {'learning_rate': 2.0, 'muon_learning_rate': 1.0, 'train_steps': 80}
