@@ -88,6 +88,7 @@ def _twins(flags: argparse.Namespace, dtype: str) -> dict[str, list]:
       *('--optimizer', 'muon', '--batch-size', recipe.train_batch_size, '--epochs', epochs),
       *('--muon-learning-rate', recipe.muon_learning_rate),
       *('--bias-epochs', epochs * bias_steps / recipe.train_steps),
+      *('--resolutions', *recipe.resolutions),
     ],
   }
   where = ['--dtype', dtype, '--device', 'cuda' if flags.num_gpus else 'cpu']

@@ -50,7 +50,7 @@ class FastNet(nn.Module):
       layers += [_conv(inputs, width), nn.MaxPool2d(2), _norm(width), act()]
       layers += [_conv(width, width), _norm(width), act()]
       inputs = width
-    self.layers = nn.Sequential(*layers, nn.MaxPool2d(3), nn.Flatten())
+    self.layers = nn.Sequential(*layers, nn.AdaptiveMaxPool2d(1), nn.Flatten())
     self.head = nn.Linear(256, 10, bias=False)
     with torch.no_grad():
       self.head.weight.mul_(256 / 9)  # Logits are divided by 256 here, by 9 in airbench94.
@@ -120,6 +120,9 @@ def _train(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor
   times = [time.perf_counter()]
   for step in range(steps):
     x, y = next(batches)
+    # Where only some steps are measured, they have every size in its proportion.
+    if (side := _side(flags.resolutions, step / steps * flags.epochs)) < x.shape[-1]:
+      x = functional.interpolate(x, side, mode='bilinear')
     factor = 1 - step / last_step if is_muon else _triangle(step, last_step)
     for optimizer in optimizers:
       for group in optimizer.param_groups:
@@ -197,6 +200,11 @@ def _muon_optimizers(network: FastNet, flags: argparse.Namespace) -> list:
   return [_sgd(groups), muon]
 
 
+def _side(resolutions: list[float], epoch: float) -> int:
+  pairs = zip(resolutions[::2], resolutions[1::2])
+  return next((int(side) for side, end in pairs if epoch < end), 32)
+
+
 def _triangle(step: int, last_step: int) -> float:
   return float(np.interp(step, [0, int(0.23 * last_step), last_step], [0.2, 1, 0.07]))
 
@@ -245,6 +253,7 @@ def _parse_flags() -> argparse.Namespace:
   parser.add_argument('--epochs', type=float, default=8)
   parser.add_argument('--bias-epochs', type=float, default=3, help="of the whitening's bias")
   parser.add_argument('--muon-learning-rate', type=float, default=0.24)
+  parser.add_argument('--resolutions', type=float, nargs='*', default=[], help="the program's")
   parser.add_argument('--steps', type=int, default=0, help='to measure; 0: train to the end')
   parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='bfloat16')
   parser.add_argument('--device', choices=('cpu', 'cuda'), default='cpu')
