@@ -88,8 +88,7 @@ class Cifar10DataSet:
 
   def parser(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Parses Examples: string [n] -> images uint8 [n, 32, 32, 3], labels int32 [n]."""
-    planes, labels = records.parse_examples(serialized)
-    return records.planes_to_images(planes), labels
+    return records.parse_examples(serialized)
 
   def preprocess(self, padded: tf.Tensor, seed: tf.Tensor, alternating: tf.Tensor) -> tf.Tensor:
     """Augments a training batch if that is selected: string [n] -> uint8 [n, 32, 32, 3]."""

@@ -32,18 +32,13 @@ def encode_example(image: np.ndarray, label: int) -> bytes:
 
 
 def parse_examples(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-  """Parses Examples: string [n] -> planes uint8 [n, 3072], labels int32 [n]."""
+  """Parses Examples: string [n] -> images uint8 [n, 32, 32, 3], labels int32 [n]."""
   features = tf.io.parse_example(
     serialized,
     {'image': tf.io.FixedLenFeature([], tf.string), 'label': tf.io.FixedLenFeature([], tf.int64)},
   )
-  planes = tf.reshape(tf.io.decode_raw(features['image'], tf.uint8), [-1, IMAGE_BYTES])
-  return planes, tf.cast(features['label'], tf.int32)
-
-
-def planes_to_images(planes: tf.Tensor) -> tf.Tensor:
-  """Transposes uint8 [n, 3072], planes R, G, B, to uint8 [n, 32, 32, 3]."""
-  return tf.transpose(tf.reshape(planes, [-1, DEPTH, HEIGHT, WIDTH]), [0, 2, 3, 1])
+  planes = tf.reshape(tf.io.decode_raw(features['image'], tf.uint8), [-1, DEPTH, HEIGHT, WIDTH])
+  return tf.transpose(planes, [0, 2, 3, 1]), tf.cast(features['label'], tf.int32)
 
 
 def write_records(path: str, images: np.ndarray, labels: Iterable[int]) -> None:

@@ -27,10 +27,10 @@ def test_an_example_has_the_old_programs_features():
 def test_reads_what_it_writes(tmp_path):
   images = np.arange(4 * records.IMAGE_BYTES).reshape(4, -1).astype(np.uint8)
   records.write_records(str(tmp_path / 'a'), images, range(4))
-  planes, labels = records.parse_examples(tf.stack(list(tf.data.TFRecordDataset(f'{tmp_path}/a'))))
-  np.testing.assert_array_equal(planes, images)
+  read, labels = records.parse_examples(tf.stack(list(tf.data.TFRecordDataset(f'{tmp_path}/a'))))
+  np.testing.assert_array_equal(np.moveaxis(read, 3, 1).reshape(4, -1), images)
   assert labels.numpy().tolist() == [0, 1, 2, 3]
-  assert (planes.dtype, labels.dtype) == (tf.uint8, tf.int32)
+  assert (read.dtype, labels.dtype) == (tf.uint8, tf.int32)
 
 
 def test_an_interrupted_write_keeps_the_good_file(tmp_path, monkeypatch):
