@@ -101,12 +101,10 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
     self.monitor.wake = lambda: session.run(self._wake)
 
   def before_run(self, run_context: Any) -> Any:
-    feed = {self._step_fed: self._local_step}
-    return tf.compat.v1.train.SessionRunArgs(self._fetches, feed)
+    return tf.compat.v1.train.SessionRunArgs(self._fetches, {self._step_fed: self._local_step})
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
-    updated_step = self._updated_step(run_context.session, run_values.results)
-    self._local_step = updated_step or self._local_step
+    self._local_step = self._updated_step(run_context.session, run_values.results)
     # The chief's request to end precedes its last update, and so the token of that.
     is_last = self._local_step >= self.last_step or self.control.state.ends
     if is_last:
@@ -122,8 +120,8 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
     """Prepares accumulators and queues for a session's first batch."""
 
   @abc.abstractmethod
-  def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int | None:
-    """Waits for the step's update; returns the next step, or None if this process is to stop."""
+  def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int:
+    """Waits for the step's update; returns the next step, or this one if the process is to stop."""
 
 
 class SyncChief(SyncReplicas):
@@ -178,14 +176,14 @@ class SyncChief(SyncReplicas):
     session.run(self._set_step)
     session.run(self._send_on)
 
-  def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int | None:
+  def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int:
     present = fetched
     while not self.monitor.stopping:
       if present >= self.needed:
         return session.run([self._update, self._next_step])[1]
       # Each missing one sends an arrival; an earlier step or a second try sends some more.
       present = session.run(self._present_later, {self._missing: self.needed - present})
-    return None
+    return self._local_step
 
 
 class SyncWorker(SyncReplicas):
@@ -223,14 +221,14 @@ class SyncWorker(SyncReplicas):
     # Forgotten, too: the token of a chief that went back after the input began at a later step.
     self._follow(session.run(self._global_step) < session.run(self._input_step))
 
-  def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int | None:
+  def _updated_step(self, session: tf.compat.v1.Session, fetched: Any) -> int:
     while not self.monitor.stopping:
       (least, step), state = session.run([self._wait, self._state])
       self.control.state = ControlState(*state)
       self._follow(least == _RESTART)
       if step > self._local_step:
         return step
-    return None
+    return self._local_step
 
   def _wait_for_save(self, session: tf.compat.v1.Session) -> None:
     """A chief that was killed before it had saved goes back, and needs this worker again."""
