@@ -82,15 +82,11 @@ class LocalCluster(contextlib.AbstractContextManager['LocalCluster']):
   def start(self, *names: str) -> None:
     """Starts or restarts the named tasks; without names all."""
     for name in names or self.names:
-      environment = {
-        **os.environ,
-        'TF_CONFIG': self.tf_config(name),
-        'TF_GRPC_REUSE_PORT': '1',  # The task listens on the port that is reserved here.
-        'PYTHONUNBUFFERED': '1',
-      }
+      # TF_GRPC_REUSE_PORT: the task listens on the port that is reserved here.
+      own = {'TF_CONFIG': self.tf_config(name), 'TF_GRPC_REUSE_PORT': '1', 'PYTHONUNBUFFERED': '1'}
       process = self.processes[name] = subprocess.Popen(
         self.command(name),
-        env=environment,
+        env={**os.environ, **own},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
