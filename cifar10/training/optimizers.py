@@ -182,10 +182,9 @@ class Lookahead:
   after: Sequence[tf.Operation] = ()  # Updates of the moving averages, which precede theirs.
 
   def apply_gradients(self, gradients: Gradients, global_step: tf.Variable) -> tf.Operation:
-    pairs = list(gradients)
-    fast = [variable for _, variable in pairs] + _moving_averages()
+    fast = [variable for _, variable in gradients] + _moving_averages()
     slow = [_companion(variable, '/slow') for variable in fast]
-    applied = self.optimizer.apply_gradients(pairs, global_step)
+    applied = self.optimizer.apply_gradients(gradients, global_step)
     with tf.control_dependencies([applied, *self.after]):
       step = global_step.read_value()
     is_due = tf.equal(step % self.steps, 0)
@@ -229,8 +228,7 @@ def averages_saver() -> Saver:
 
 def has_averages(checkpoint: str) -> bool:
   """Tells whether a checkpoint has moving averages of the weights."""
-  reader = tf.compat.v1.train.NewCheckpointReader(checkpoint)
-  return any(name.endswith(EMA_SUFFIX) for name in reader.get_variable_to_shape_map())
+  return any(name.endswith(EMA_SUFFIX) for name, _ in tf.train.list_variables(checkpoint))
 
 
 @dataclasses.dataclass
