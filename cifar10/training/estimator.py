@@ -38,7 +38,6 @@ def run_config(run: Run) -> tf_estimator.RunConfig:
       save_summary_steps=None,  # callbacks/metrics.py writes means of many steps instead.
       # The Estimator needs some number, but the trainer's savers save.
       save_checkpoints_steps=run.options.eval_every_steps if run.cluster.is_chief else None,
-      save_checkpoints_secs=None,
       keep_checkpoint_max=run.options.keep_checkpoints,
       log_step_count_steps=None,  # Callbacks count steps, in examples.
       session_config=run.session_config(run.cluster),
