@@ -129,8 +129,7 @@ def parse_cluster(text: str, num_ps_needed: int = 1) -> Cluster:
   if len(addresses.get('chief', ())) != 1 or len(evaluators) > 1:
     _refuse('cluster', jobs, 'list exactly one chief, and one evaluator or none')
   if len(addresses) > 1 and len(addresses.get('ps', ())) < num_ps_needed:
-    remedy = 'list a parameter server, or use --distribute multi_worker_mirrored'
-    _refuse('cluster.ps', [], remedy)
+    _refuse('cluster.ps', [], 'list a parameter server, or use --distribute multi_worker_mirrored')
   return Cluster(addresses, task_type, index, bool(evaluators))
 
 

@@ -23,7 +23,6 @@ DEPTH = 3
 IMAGE_BYTES = DEPTH * HEIGHT * WIDTH
 
 SUBSETS = ('train', 'validation', 'eval')
-MANIFEST_NAME = 'cifar10.json'
 FORMAT = 2
 
 _MOST_CLASSES = 2000  # An evaluation counts in a matrix of their square.
@@ -117,7 +116,7 @@ def record_path(data_dir: str, subset: str) -> str:
 
 def manifest_path(data_dir: str) -> str:
   """Returns DIR/cifar10.json."""
-  return os.path.join(data_dir, MANIFEST_NAME)
+  return os.path.join(data_dir, 'cifar10.json')
 
 
 def read_manifest(data_dir: str) -> dict[str, Any] | None:

@@ -14,8 +14,6 @@ from cifar10.cluster.tf_config import Cluster
 from cifar10.core.errors import InputError
 from cifar10.job.run import Placement
 
-_VARIABLE_OPS = frozenset({'VarHandleOp', 'VariableV2', 'Variable'})
-
 Gradients = list[tuple[tf.Tensor, tf.Variable]]
 Shards = Sequence[tuple[tf.Tensor, tf.Tensor]]  # Images and labels of each tower.
 
@@ -68,7 +66,7 @@ def local_device_setter(
     ps_strategy: op -> number of the device; None: `GreedyBySize`.
     ps_device: the devices' names, in place of the type: '/job:ps/task:{}/cpu:0'.
   """
-  kinds = _VARIABLE_OPS if ps_ops is None else ps_ops
+  kinds = ('VarHandleOp', 'VariableV2', 'Variable') if ps_ops is None else ps_ops
   strategy = ps_strategy or GreedyBySize(num_devices)
   holder = ps_device or f'/{ps_device_type}:{{}}'
   worker = tf.DeviceSpec.from_string(worker_device).to_string()

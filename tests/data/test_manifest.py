@@ -64,7 +64,7 @@ def test_refuses_what_is_no_object(tmp_path):
   with pytest.raises(InputError, match=r"config\.json is no JSON object but \['x'\]"):
     DatasetInfo.from_json(['x'], 'config.json')
   for content in ('{', '[]'):
-    (tmp_path / manifest.MANIFEST_NAME).write_text(content)
+    (tmp_path / 'cifar10.json').write_text(content)
     with pytest.raises(InputError, match=r'cifar10\.json is no manifest .*restore it, or run: '):
       manifest.read_manifest(str(tmp_path))
 
