@@ -5,6 +5,7 @@ share one set of variables. One CPU is the one-tower case of the same code.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -86,18 +87,13 @@ def device_setters(placement: Placement, cluster: Cluster) -> list[Callable[[tf.
 
   That is to parameter servers if there are any, else to this host's CPU or GPUs.
   """
-  count, ps_device = 1, f'{cluster.job}/cpu:{{}}'
+  count, holders = 1, f'{cluster.job}/cpu:{{}}'
   if cluster.num_ps:
-    count, ps_device = cluster.num_ps, '/job:ps/task:{}/cpu:0'
+    count, holders = cluster.num_ps, '/job:ps/task:{}/cpu:0'
   elif placement.variable_strategy == 'GPU':
-    count, ps_device = placement.num_gpus, f'{cluster.job}/gpu:{{}}'
-  strategy = GreedyBySize(count)
-  return [
-    local_device_setter(
-      worker_device=cluster.job + device, ps_strategy=strategy, ps_device=ps_device
-    )
-    for device in placement.tower_devices
-  ]
+    count, holders = placement.num_gpus, f'{cluster.job}/gpu:{{}}'
+  setter = partial(local_device_setter, ps_strategy=GreedyBySize(count), ps_device=holders)
+  return [setter(worker_device=cluster.job + device) for device in placement.tower_devices]
 
 
 def build_tower(
