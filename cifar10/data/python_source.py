@@ -240,21 +240,17 @@ class PythonSource:
     # A copy, because the function may write the next image in its place.
     image, label = np.array(item[0]), np.asarray(item[1])
     is_image = image.dtype == np.uint8 and image.ndim in (3, 4) and image.shape[-3:] == _SHAPE
-    shape, kind = image.shape[:-3], label.dtype.kind
-    if kind == 'f':
-      shape = (*shape, self._num_classes)
-    if not is_image or kind not in self._kinds or label.shape != shape:
+    kind = label.dtype.kind
+    row = [self._num_classes] if kind == 'f' else []
+    if not is_image or kind not in self._kinds or label.shape != (*image.shape[:-3], *row):
       raise error(
         f'it is {image.dtype} {list(image.shape)} with a label {label.dtype} {list(label.shape)}, '
         f'not uint8 {list(_SHAPE)} with a whole number, or a batch of such; to train, all labels '
         f'may be {self._num_classes} probabilities each'
       )
-    images = image.reshape(-1, *_SHAPE)
-    if kind == 'f':
-      self._kinds = 'f'
-      return images, label.astype(np.float32).reshape(-1, self._num_classes)
-    self._kinds = 'iu'
-    return images, label.ravel().tolist()
+    self._kinds = 'f' if row else 'iu'
+    labels = label.astype(np.float32).reshape(-1, *row) if row else label.ravel().tolist()
+    return image.reshape(-1, *_SHAPE), labels
 
   def _error(self, said: str) -> SourceError:
     self._fault = SourceError(self._said + said)
