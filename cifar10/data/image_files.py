@@ -12,7 +12,7 @@ import tensorflow as tf
 from PIL import Image
 from tensorflow.python.eager import context
 
-from cifar10.core import limits
+from cifar10.core import files, limits
 from cifar10.core.errors import InputError, StorageError
 from cifar10.data.manifest import DEPTH, HEIGHT, WIDTH
 
@@ -26,15 +26,12 @@ def read_image(path: str) -> np.ndarray:
 
   Grey becomes equal red, green and blue; transparency is dropped.
 
-  Raises:
-    InputError: the file does not exist, or is no image.
-    StorageError: it cannot be read.
+  Raises InputError if the file does not exist or is no image, StorageError if it cannot be read.
   """
   try:
     if os.path.exists(path) and not os.path.isfile(path):  # A folder, or a pipe, which blocks.
       raise InputError(f'image {path} is no file')
-    with open(path, 'rb') as file:
-      content = file.read()
+    content = files.read(path)
   except (FileNotFoundError, NotADirectoryError):
     raise InputError(f'image {path} does not exist') from None
   except OSError as error:
