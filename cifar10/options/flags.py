@@ -89,12 +89,8 @@ def full_parser(
   parser = OneLineParser(description=description, allow_abbrev=allow_abbrev)
   titled = {f'--network {own.PLACE}: {own.TITLE}': own} if own else FAMILIES
   group = parser.add_argument_group('what it does')
-  group.add_argument(
-    '--network',
-    default=argparse.SUPPRESS,
-    help=f'the family of networks: {families.CHOICES} (docs/python.md; default: '
-    f'{families.DEFAULT})',
-  )
+  text = f'the family of networks: {families.CHOICES} (docs/python.md; default: {families.DEFAULT})'
+  group.add_argument('--network', default=argparse.SUPPRESS, help=text)
   listing = 'list all recipes with their accuracy'
   group.add_argument('--list-recipes', action=Printed, const=_recipes, help=listing)
   for declared in declarations(Command):
