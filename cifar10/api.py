@@ -202,8 +202,7 @@ def results(
 def _results(command: flags.Command, run: Run) -> Iterable[Result]:
   """Runs one mode, or one task's part of it."""
   if command.dry_run:
-    is_whole = command.mode == 'train_and_evaluate'
-    return [dry_run.dry_run(run, with_evaluations=is_whole)]
+    return [dry_run.dry_run(run, with_evaluations=command.mode == 'train_and_evaluate')]
   if run.cluster.task_type == 'ps' and isinstance(run.role.monitor, LivenessMonitor):
     return [parameter_server.serve(run.cluster, run.role.monitor)]
   if run.cluster.task_type == 'evaluator':

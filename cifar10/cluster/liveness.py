@@ -57,11 +57,7 @@ class LivenessMonitor(SignalMonitor):
     self._refusals: dict[str, str] = {}  # Of whom, and why.
 
   def __enter__(self) -> 'LivenessMonitor':
-    """Starts to receive signals and to look for the tasks. Must run in the main thread.
-
-    Raises:
-      InputError: this task cannot listen at its port.
-    """
+    """As its base does, and looks for the tasks; InputError: it cannot listen at its port."""
     cluster = self._cluster
     if cluster.is_distributed:
       self._listen().close()  # TensorFlow's server needs the port.
