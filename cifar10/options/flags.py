@@ -71,11 +71,10 @@ def parse(description: str, words: Sequence[str] | None = None) -> dict[str, Any
   except argparse.ArgumentError as error:  # `no_sync`, beside the --no-sync of sync.
     said = f'--network {network} has an option whose name is taken: {error}'
     raise InputError(said) from None
-  given = vars(parser.parse_args(words))
   # An empty text adds none to a list.
   return {
     name: tuple(filter(None, value)) if isinstance(value, list) else value
-    for name, value in given.items()
+    for name, value in vars(parser.parse_args(words)).items()
   }
 
 
