@@ -46,18 +46,20 @@ class LayerSettings(NamedTuple):
   batch_norm_decay: float  # The part of a moving average that stays at each step.
   batch_norm_epsilon: float  # Added to the variance before the square root.
   dtype: tf.DType | str = 'float32'  # Of activations, and of kernels at use; or 'bfloat16'.
+  compiles: bool = False  # Whether XLA makes one loop of operations in a row, in training.
 
 
 class Layers:
   """Base class of networks: a subclass stacks these layers in `forward_pass`."""
 
-  def __init__(
+  def __init__(  # noqa: PLR0917 - as they stand in LayerSettings
     self,
     is_training: bool,
     data_format: str,
     batch_norm_decay: float,
     batch_norm_epsilon: float,
     dtype: tf.DType | str = 'float32',
+    compiles: bool = False,
   ):
     """Takes the fields of `LayerSettings`."""
     self._is_training = is_training
@@ -68,6 +70,7 @@ class Layers:
     self._batch_norm_decay = batch_norm_decay
     self._batch_norm_epsilon = batch_norm_epsilon
     self._dtype = tf.as_dtype(dtype)
+    self._compiles = compiles
     self._frozen: re.Pattern[str] | None = None
     self.roles: dict[str, str] = {}  # By the name of a variable's operation: its role.
     # By operation name: the value of each trained variable that the last forward pass has read.
@@ -325,6 +328,8 @@ class ResNet(Layers):
       x = self._conv_bn_relu(x, kernel_size, out_filter, 1, stride)
       x = self._conv(x, kernel_size, out_filter, 1, name='conv2')
       x = self._batch_norm(x, name='bn2')
+      if self._compiles and own_gradients.is_large_in_bfloat16(x):
+        return own_gradients.compiled_relu_of_sum(x, shortcut)
       return self._relu(self._add(x, shortcut))
 
   def _residual_v2(

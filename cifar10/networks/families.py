@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+import numpy as np
+
 from cifar10.data.manifest import DatasetInfo
 from cifar10.networks import own_network
-from cifar10.networks.fastnet import FastNet, Prepared
+from cifar10.networks.fastnet import FastNet
 from cifar10.networks.resnet import FamilyResNet, WideResNet
 from cifar10.networks.vgg import Vgg
 from cifar10.options import families
@@ -24,32 +26,32 @@ NETWORKS: dict[type[Family], type[FamilyNetwork]] = {
 
 
 def layer_settings(
-  hparams: HParams, is_training: bool, data_format: str = 'channels_last'
+  hparams: HParams, is_training: bool, data_format: str = 'channels_last', compiles: bool = False
 ) -> LayerSettings:
   """Returns what all layers share; of `hparams` the `dtype` is one of TensorFlow's, not 'auto'."""
   decay, epsilon = hparams.batch_norm_decay, hparams.batch_norm_epsilon
-  return LayerSettings(is_training, data_format, decay, epsilon, hparams.dtype)
+  return LayerSettings(is_training, data_format, decay, epsilon, hparams.dtype, compiles)
 
 
 def build(
-  hparams: HParams, settings: LayerSettings, data: DatasetInfo, prepared: Prepared | None = None
+  hparams: HParams, settings: LayerSettings, data: DatasetInfo, whitening: np.ndarray | None = None
 ) -> Layers:
   """Returns the network for a data set's classes, whose `forward_pass` makes its layers.
 
-  `prepared` is what `fastnet.prepare` returned, in training; else None (a checkpoint has the
-  values). Raises InputError if the code of a user's own network fails.
+  `whitening` is a new fastnet's first kernel; None: a checkpoint has it. Raises InputError if the
+  code of a user's own network fails.
   """
   family = hparams.family
   make = NETWORKS.get(type(family), own_network.build)
   if isinstance(family, FastNetFamily):
-    make = functools.partial(FastNet, prepared=prepared)
+    make = functools.partial(FastNet, whitening=whitening)
   network = make(family, settings, data)
   network.freeze(hparams.freeze)
   return network
 
 
 def build_proxy(
-  family: Family, settings: LayerSettings, data: DatasetInfo, prepared: Prepared | None
+  family: Family, settings: LayerSettings, data: DatasetInfo, whitening: np.ndarray | None
 ) -> FastNet | None:
   """Returns the small network that picks the hard examples, if the options have one.
 
@@ -58,4 +60,4 @@ def build_proxy(
   if not (isinstance(family, FastNetFamily) and family.proxy_widths):
     return None
   small = dataclasses.replace(family, widths=family.proxy_widths, convs_per_group=2)
-  return FastNet(small, settings, data, prepared, divisor=family.widths[-1])
+  return FastNet(small, settings, data, whitening, divisor=family.widths[-1])

@@ -23,7 +23,8 @@ import tensorflow as tf
 
 from cifar10.data.manifest import DatasetInfo
 from cifar10.ops import own_gradients
-from cifar10.options.families import FIRST_BIAS, Family, FastNetFamily
+from cifar10.options.families import FIRST_BIAS, FastNetFamily
+from cifar10.options.hparams import HParams
 from model_base import FamilyNetwork, LayerSettings
 
 _WHITENING_IMAGES = 5000  # The fixed whitening kernel is computed from this many images.
@@ -36,12 +37,12 @@ _EPSILON = 5e-4  # Added to the eigenvalues: limits how much the rarest patterns
 
 
 class Prepared(NamedTuple):
-  """What `prepare` finds out before training begins."""
+  """What `prepare` finds out before a training begins, of any family."""
 
   whitening: np.ndarray | None = None  # From `whitening_kernel`; None: the checkpoint has it.
-  # Whether XLA compiles each activation of training, and its gradient, to one loop: on CPUs where
-  # it can. On those CPUs each operation of such a chain costs about as much as reading and writing
-  # its memory.
+  # Whether XLA makes one loop of operations in a row, and one of their gradients, on CPUs where it
+  # can: of each activation of a fastnet, of the end of a ResNet's large block in bfloat16. There
+  # each operation costs about as much as reading and writing its memory.
   compiles: bool = False
 
 
@@ -53,16 +54,16 @@ class FastNet(FamilyNetwork):
     options: FastNetFamily,
     settings: LayerSettings,
     data: DatasetInfo,
-    prepared: Prepared | None = None,
+    whitening: np.ndarray | None = None,
     divisor: int | None = None,
   ):
-    """Takes what `prepare` returned, or None where a checkpoint has the values.
+    """Takes the kernel of `whitening_kernel`, or None where a checkpoint has it.
 
     The `divisor` divides the logits and scales the head's initial values; None: the last width.
     """
     super().__init__(options, settings, data)
     self._data = data
-    self._whitening, self._compiles = prepared or Prepared()
+    self._whitening = whitening
     # A first bias that has stopped learning costs nothing: nothing below it needs a gradient.
     self._bias_learns = None
     if self._is_training and options.first_bias_steps:
@@ -156,21 +157,21 @@ class FastNet(FamilyNetwork):
 
 
 def prepare(
-  family: Family,
+  hparams: HParams,
   first_images: Callable[[int], np.ndarray],
   data: DatasetInfo,
   session_config: tf.compat.v1.ConfigProto,
   num_gpus: int,
-) -> Prepared | None:
-  """Returns what a fast network must know of data and processor before a training begins.
+) -> Prepared:
+  """Returns what a network must know of data and processor before a training begins.
 
   `first_images(n)` are the first n of training, uint8 [n, 32, 32, 3]; `session_config` is that of
   the sessions that follow.
   """
-  if not isinstance(family, FastNetFamily):
-    return None
-  compiles = not num_gpus and own_gradients.can_compile(session_config)
-  return Prepared(whitening_kernel(first_images(_WHITENING_IMAGES), data), compiles)
+  is_fastnet = isinstance(hparams.family, FastNetFamily)
+  is_faster = not num_gpus and (is_fastnet or hparams.dtype == 'bfloat16')
+  whitening = whitening_kernel(first_images(_WHITENING_IMAGES), data) if is_fastnet else None
+  return Prepared(whitening, is_faster and own_gradients.can_compile(session_config))
 
 
 def standardisation(data: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,8 @@
 only where part of the result is left out (benchmarks/results/tried.csv).
 
 `compiled_silu` is x sigmoid(x) as one loop over the memory. `conv_of_silu` is a convolution of it
-whose bias costs nothing once it has stopped learning.
+whose bias costs nothing once it has stopped learning. `compiled_relu_of_sum` is the end of a
+residual block, as one loop as well.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ Convolve = Callable[[tf.Tensor, Zeros], tf.Tensor]  # Of a kernel and those zero
 
 _SMALL_IMAGE = 7 * 7  # Pixels, at most: from 8 x 8 on, TensorFlow's own gradient is as fast.
 _EXAMPLES_AT_A_TIME = 64  # In one convolution of a filter gradient: more do not fit into the cache.
+_LARGE = 2**20  # Elements: of fewer, a loop's call costs what the loop saves.
 _NEARLY_ZERO = 1e-6  # The sigmoid of this is 0.5 in float32.
 
 
@@ -142,6 +144,33 @@ def _silu_gradient(x: tf.Tensor, bias: tf.Tensor | float, y: tf.Tensor, dy: tf.T
   z += tf.cast(bias, tf.float32)
   sigmoid = tf.where(tf.abs(z) < _NEARLY_ZERO, 0.5, y / z)
   return tf.cast(dy32 * (sigmoid + y * (1 - sigmoid)), x.dtype)
+
+
+def is_large_in_bfloat16(x: tf.Tensor) -> bool:
+  """Tells whether `compiled_relu_of_sum` gains; float32 loses by it."""
+  return x.dtype == tf.bfloat16 and (x.shape.num_elements() or 0) >= _LARGE
+
+
+@tf.custom_gradient
+def compiled_relu_of_sum(x: tf.Tensor, shortcut: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+  """Returns relu(x + shortcut) in one loop; its gradient is one loop, too, of the same values."""
+  y = _one_loop(_relu_of_sum)(x, shortcut)
+
+  def gradient(dy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    # The next block reads y twice, so dy is a sum of two gradients, which joins the loop.
+    parts = dy.op.inputs if dy.op.type == 'AddN' and len(dy.op.inputs) == 2 else [dy]
+    dx = _one_loop(_relu_gradient)(y, *parts)
+    return dx, dx
+
+  return y, gradient
+
+
+def _relu_of_sum(x: tf.Tensor, shortcut: tf.Tensor) -> tf.Tensor:
+  return tf.maximum(x + shortcut, 0)
+
+
+def _relu_gradient(y: tf.Tensor, dy: tf.Tensor, *others: tf.Tensor) -> tf.Tensor:
+  return tf.where(y > 0, sum(others, dy), tf.zeros_like(dy))
 
 
 def conv_of_silu(

@@ -87,7 +87,7 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   input_pipeline.check_shards(hparams.train_batch_size, len(run.placement.tower_devices))
   input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
   count = examples.num_examples_per_epoch()
-  seen = hparams.family, examples.first_images, run.data
+  seen = hparams, examples.first_images, run.data
   prepared = fastnet.prepare(*seen, run.session_config(), run.placement.num_gpus)
   training = Training(run.role, count, prepared, warm_start.initializers(run))
   run = dataclasses.replace(for_training(run, count), evaluates=with_evaluations)

@@ -37,7 +37,7 @@ class Training(NamedTuple):
 
   role: Role  # this process's role: how gradients become an update
   examples_per_epoch: int  # of the training split; converts epochs to steps
-  prepared: Prepared | None = None  # what `fastnet.prepare` returned
+  prepared: Prepared = Prepared()  # what `fastnet.prepare` returned
   # Of a new job's variables, in place of their layers' own:
   initializers: Mapping[str, model_base.Initializer] = {}
   on_graph: Callable[[TrainingGraph], None] = lambda graph: None  # called with the step's graph
@@ -113,9 +113,10 @@ class ModelFn:
     if placement.num_gpus:  # Batches are copied to the towers' devices a step ahead: to GPUs only.
       staged.append(Staged(shards, [cluster.job + device for device in placement.tower_devices]))
       shards = staged[0].shards
-    settings = families.layer_settings(hparams, True, placement.data_format)
-    network = families.build(hparams, settings, self.data, training.prepared)
-    proxy = families.build_proxy(hparams.family, settings, self.data, training.prepared)
+    whitening, compiles = training.prepared
+    settings = families.layer_settings(hparams, True, placement.data_format, compiles)
+    network = families.build(hparams, settings, self.data, whitening)
+    proxy = families.build_proxy(hparams.family, settings, self.data, whitening)
     groups = Groups(hparams, collections.ChainMap(network.roles, proxy.roles if proxy else {}))
     built, halves = self._build_towers(training, shards, groups, network, proxy)
     # On this worker, from where they travel to the parameter servers together.

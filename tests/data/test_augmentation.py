@@ -59,8 +59,7 @@ def test_cutout_greys_one_whole_square():
 
 def test_downsampled_pixels_by_hand():
   """Half the side: means of four pixels. At 24, pixel 0 lies at (0 + 0.5) x 32 / 24 - 0.5 = 1/6."""
-  image = np.arange(32 * 32, dtype=np.uint16).reshape(1, 32, 32, 1).repeat(3, 3) % 251
-  images = image.astype(np.uint8)
+  images = (np.arange(32 * 32).reshape(1, 32, 32, 1).repeat(3, 3) % 251).astype(np.uint8)
   half, some = run([downsampled(tf.constant(images), tf.constant(side)) for side in (16, 24)])
   np.testing.assert_allclose(half, images.reshape(1, 16, 2, 16, 2, 3).mean((2, 4)))
   # Rows are 32 apart, columns 1: 33 / 6.

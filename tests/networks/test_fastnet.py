@@ -37,11 +37,11 @@ def noise():
   return np.random.default_rng(0).integers(0, 256, [100, 32, 32, 3]).astype(np.uint8)
 
 
-def network(prepared=None, divisor=None, settings=None, **options):
+def network(whitening=None, divisor=None, settings=None, **options):
   """In training; `settings` are other fields of LayerSettings."""
   plain = model_base.LayerSettings(True, 'channels_last', 0.6, 1e-12)
   family = FastNetFamily(**{'widths': WIDTHS, **options})
-  return fastnet.FastNet(family, plain._replace(**settings or {}), CIFAR10, prepared, divisor)
+  return fastnet.FastNet(family, plain._replace(**settings or {}), CIFAR10, whitening, divisor)
 
 
 def standardised(images):
@@ -112,7 +112,7 @@ def test_the_first_layer_whitens_standardised_images(images, dtype):
   """1.702 times the convolution of standardised images, though it reads -1..1."""
   kernel = fastnet.whitening_kernel(images, CIFAR10)
   raw = input_pipeline.normalise(tf.constant(images), dtype)
-  y, bias = network(fastnet.Prepared(kernel), settings={'dtype': dtype})._whiten(raw)
+  y, bias = network(kernel, settings={'dtype': dtype})._whiten(raw)
   y = tf.cast(y + bias, tf.float32)
   [variable] = [v for v in tf.compat.v1.global_variables() if v.op.name == 'whitening/kernel']
   value, stored = run([y, variable])
@@ -149,8 +149,9 @@ def assert_forms_agree(noise, one, other, is_training=True):
   results = []
   for compiles, data_format, steps in (one, other):
     settings = {'is_training': is_training, 'data_format': data_format, 'batch_norm_epsilon': 1e-3}
+    settings['compiles'] = compiles
     with tf.compat.v1.variable_scope('network', reuse=bool(results)):
-      net = network(fastnet.Prepared(kernel, compiles), None, settings, first_bias_steps=steps)
+      net = network(kernel, None, settings, first_bias_steps=steps)
       logits = net.forward_pass(x)
     results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
     calls = [op for op in logits.graph.get_operations() if op.type == 'PartitionedCall']
@@ -189,12 +190,12 @@ def test_images_of_a_size_that_the_step_chooses(noise, side, dtype):
   tf.compat.v1.set_random_seed(0)
   images = noise[:16, :side, :side]
   forms = tf.constant(images), tf.compat.v1.placeholder_with_default(images, [16, None, None, 3])
-  prepared = fastnet.Prepared(fastnet.whitening_kernel(images, CIFAR10), compiles=True)
-  settings = {'dtype': dtype, 'batch_norm_epsilon': 1e-3}
+  kernel = fastnet.whitening_kernel(images, CIFAR10)
+  settings = {'dtype': dtype, 'batch_norm_epsilon': 1e-3, 'compiles': True}
   results = []
   for x in forms:
     with tf.compat.v1.variable_scope('network', reuse=bool(results)):
-      net = network(prepared, None, settings, first_bias_steps=1)
+      net = network(kernel, None, settings, first_bias_steps=1)
       logits = net.forward_pass(input_pipeline.normalise(x, dtype))
     results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
   for expected, actual in zip(*run(results), strict=True):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import run
+from graphs import ancestors, run
 
 from cifar10.ops import own_gradients
 
@@ -31,6 +31,22 @@ def test_compiled_silu_of_bfloat16_rounds_once():
   value, expected, gradient, slope = (v.astype(np.float64) for v in run(tensors))
   np.testing.assert_allclose(value, expected, rtol=2**-8)
   np.testing.assert_allclose(gradient, slope, atol=4 / 256)
+
+
+@pytest.mark.bfloat16
+def test_the_end_of_a_block_by_hand():
+  """Sums 2, -1, 0 and 3. The last one's gradients 256 and 1 are 257, which bfloat16 rounds to 256.
+
+  The sum of two gradients is made within the loop, and nowhere else; of one or three, before it.
+  """
+  x, shortcut = (tf.constant(v, tf.bfloat16) for v in ([1, -2, 5, 1], [1, 1, -5, 2]))
+  y = own_gradients.compiled_relu_of_sum(x, shortcut)
+  dys = [tf.constant(v, tf.bfloat16) for v in ([3, 3, 3, 256], [4, 4, 4, 1], [8, 8, 8, 0])]
+  for count, expected in ((1, [3, 0, 0, 256]), (2, [7, 0, 0, 256]), (3, [15, 0, 0, 256])):
+    gradients = tf.gradients([tf.identity(y) for _ in dys[:count]], [x, shortcut], dys[:count])
+    assert any(op.type == 'AddN' for op in ancestors(gradients[0].op)) == (count == 3)
+    value, *both = run([tf.cast(each, tf.float32) for each in (y, *gradients)])
+    np.testing.assert_array_equal([value, *both], [[2, 0, 0, 3], expected, expected])
 
 
 @pytest.mark.parametrize('after', [(1, 1), (0, 1), (0, 0)])

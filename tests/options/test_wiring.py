@@ -49,7 +49,7 @@ def images_and_labels(batch):
 def observe_training(hparams, data_dir):
   """What two steps on a constant batch compute: arrays by kind."""
   images, labels = images_and_labels(4)
-  given = hparams.family, lambda count: images, CIFAR10, tf.compat.v1.ConfigProto()
+  given = hparams, lambda count: images, CIFAR10, tf.compat.v1.ConfigProto()
   prepared = fastnet.prepare(*given, num_gpus=1)
   built = []
 

@@ -15,6 +15,8 @@ from cifar10.cluster import roles
 from cifar10.cluster.tf_config import Cluster
 from cifar10.data.manifest import CIFAR10
 from cifar10.job.run import Placement, Run
+from cifar10.networks.fastnet import Prepared
+from cifar10.ops import own_gradients
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import evaluation, evaluator, model_fn
@@ -35,13 +37,13 @@ def examples(batch, seed=0):
   return images, rng.integers(0, 10, batch).astype(np.int32)
 
 
-def build(mode, where, batch=8, hparams=TINY, *, role=None, on_graph=id):
+def build(mode, where, batch=8, hparams=TINY, *, role=None, on_graph=id, prepared=None):
   """The EstimatorSpec of one mode on random images, cut into shards."""
   images, labels = map(tf.constant, examples(batch))
   n = len(where.tower_devices) if mode == MODES.TRAIN else 1
   tf.compat.v1.train.get_or_create_global_step()
   role = role or roles.Role()
-  training = model_fn.Training(role, 80, on_graph=on_graph)
+  training = model_fn.Training(role, 80, prepared or Prepared(), on_graph=on_graph)
   given = where.num_gpus, where.variable_strategy, role.gradients_per_update
   cpus = {'num_cpu_towers': where.num_cpu_towers, 'data_format': where.given_format}
   function = model_fn.get_model_fn(*given, **cpus, training=training)
@@ -372,3 +374,23 @@ def test_two_towers_make_the_update_of_one(muon):
   assert one.keys() == two.keys()
   for name, value in one.items():
     np.testing.assert_allclose(two[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.bfloat16
+@pytest.mark.parametrize('num_towers', [1, 2])
+def test_compiled_blocks_leave_every_variable_as_it_is(monkeypatch, num_towers):
+  """Three blocks a tower, each with its gradient, but in float32 none; all is equal bit by bit."""
+  monkeypatch.setattr(own_gradients, '_LARGE', 1)
+  cases, results = (('bfloat16', False, 0), ('bfloat16', True, 6), ('float32', True, 0)), []
+  for dtype, compiles, calls in cases:
+    with tf.Graph().as_default() as graph:
+      tf.compat.v1.set_random_seed(1)
+      hparams, prepared = dataclasses.replace(TINY, dtype=dtype), Prepared(None, compiles)
+      spec = build(MODES.TRAIN, Placement(0, 'CPU', num_towers), hparams=hparams, prepared=prepared)
+      kinds = [op.type for op in graph.get_operations() if op.type.endswith('PartitionedCall')]
+      assert len(kinds) == calls * num_towers
+      with run_session() as session:
+        losses = [session.run([spec.loss, spec.train_op])[0] for _ in range(5)]
+        results.append([losses, *session.run(tf.compat.v1.global_variables())])
+  for plain, compiled in zip(*results[:2], strict=True):
+    np.testing.assert_array_equal(plain, compiled)
