@@ -71,7 +71,7 @@ class _KerasLayers(model_base.Layers):
     return keras.layers.AveragePooling2D(pool_size, stride)(x)
 
   def _max_pool(self, x: tf.Tensor, pool_size: int, padding: str = 'VALID') -> tf.Tensor:
-    return keras.layers.MaxPooling2D(pool_size, padding=padding)(x)
+    return keras.layers.MaxPooling2D(pool_size, padding=padding.lower())(x)
 
   def _global_avg_pool(self, x: tf.Tensor) -> tf.Tensor:
     return keras.layers.GlobalAveragePooling2D()(x)
