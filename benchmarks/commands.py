@@ -33,9 +33,7 @@ _PLACES = {
 
 def parser(description: str | None) -> argparse.ArgumentParser:
   """A parser that fails in one line and shows the description as it is written."""
-  return cli.OneLineParser(
-    description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  return cli.OneLineParser(description=description)
 
 
 def count(text: str) -> int:
