@@ -38,7 +38,8 @@ def noise():
 
 
 def network(whitening=None, divisor=None, settings=None, **options):
-  """In training; `settings` are other fields of LayerSettings."""
+  """In training, with the same values each time; `settings` are other fields of LayerSettings."""
+  tf.compat.v1.set_random_seed(0)
   plain = model_base.LayerSettings(True, 'channels_last', 0.6, 1e-12)
   family = FastNetFamily(**{'widths': WIDTHS, **options})
   return fastnet.FastNet(family, plain._replace(**settings or {}), CIFAR10, whitening, divisor)
@@ -187,7 +188,6 @@ def test_channels_first_computes_what_channels_last_does(noise, is_training):
 @pytest.mark.parametrize('side', [24, 28])
 def test_images_of_a_size_that_the_step_chooses(noise, side, dtype):
   """With --resolutions: logits and gradients are those of a graph that knows the size."""
-  tf.compat.v1.set_random_seed(0)
   images = noise[:16, :side, :side]
   forms = tf.constant(images), tf.compat.v1.placeholder_with_default(images, [16, None, None, 3])
   kernel = fastnet.whitening_kernel(images, CIFAR10)
