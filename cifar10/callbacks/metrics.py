@@ -90,7 +90,7 @@ class Metrics(Callback):
     if run_values.results is not None:
       self._sampled_at = self._run.step
       for summary in run_values.results:
-        metrics_log.summary_writer(self._run.job_dir).add_summary(summary, self._run.step)
+        metrics_log.write_summary(self._run.job_dir, self._run.step, summary)
 
   def on_means(self, means: Means) -> None:
     run, step = self._run, means.step

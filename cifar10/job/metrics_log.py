@@ -131,19 +131,19 @@ def write_scalars(folder: str, step: int, values: Mapping[str, float]) -> None:
   write_summary(folder, step, tf.compat.v1.Summary(value=listed))
 
 
-def write_summary(folder: str, step: int, summary: tf.compat.v1.Summary) -> None:
+def write_summary(folder: str, step: int, summary: tf.compat.v1.Summary | bytes) -> None:
   """Writes a summary of a step at once."""
-  summary_writer(folder).add_summary(summary, step)
-  summary_writer(folder).flush()
+  _summary_writer(folder).add_summary(summary, step)
+  _summary_writer(folder).flush()
 
 
 def drop_summaries_from(folder: str, step: int) -> None:
   """Makes TensorBoard drop what a folder has of this step and later ones."""
   start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-  summary_writer(folder).add_session_log(start, step)
+  _summary_writer(folder).add_session_log(start, step)
 
 
-def summary_writer(folder: str) -> tf.compat.v1.summary.FileWriter:
+def _summary_writer(folder: str) -> tf.compat.v1.summary.FileWriter:
   """Returns the writer of a folder's event file, which all share that write there."""
   with tf.Graph().as_default():  # Evaluations end outside of a graph, where a writer raises.
     return tf.compat.v1.summary.FileWriterCache.get(folder)
