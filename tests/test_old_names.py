@@ -125,9 +125,10 @@ def test_a_device_setter(graph):
 
 
 @pytest.mark.parametrize('every', [{'every_n_steps': 2}, {'every_n_secs': 1e-9}])
-def test_examples_a_second(graph, caplog, monkeypatch, every):
+def test_examples_a_second(graph, caplog, every):
   """Two steps a line: of 5 examples each, in 4 seconds and then in 1."""
-  step = tf.compat.v1.train.create_global_step()
+  caplog.set_level('INFO', 'tensorflow')  # As `tf.logging.set_verbosity` does in old programs.
+  count = tf.compat.v1.train.create_global_step().assign_add(1)
   hook = cifar10.ExamplesPerSecondHook(5, **every)
   hook._log_and_record(2, 4.0, 2)
   hook._log_and_record(2, 1.0, 1234)
@@ -136,7 +137,6 @@ def test_examples_a_second(graph, caplog, monkeypatch, every):
     'Average examples/sec: 4 (10), step = 1,234',
   ]
   caplog.clear()
-  count = step.assign_add(1)
   with tf.compat.v1.train.SingularMonitoredSession(hooks=[hook]) as session:
     for _ in range(5):
       session.run(count)

@@ -77,7 +77,7 @@ class Progress(Callback):
 
 
 class ExamplesPerSecondHook(tf.compat.v1.train.StepCounterHook):
-  """Logs the examples a second, of Estimators of one's own: since the line before, and of all."""
+  """Logs examples a second to TensorFlow's log, in programs of one's own: of all, and of late."""
 
   def __init__(
     self, batch_size: int, every_n_steps: int | None = 100, every_n_secs: float | None = None
@@ -91,4 +91,5 @@ class ExamplesPerSecondHook(tf.compat.v1.train.StepCounterHook):
     self._seconds += elapsed_time
     current = self._batch_size * elapsed_steps / elapsed_time
     average = self._batch_size * self._steps / self._seconds
-    log.info('Average examples/sec: %g (%g), step = %s', average, current, f'{int(global_step):,}')
+    line = f'Average examples/sec: {average:g} ({current:g}), step = {int(global_step):,}'
+    tf.compat.v1.logging.info(line)
