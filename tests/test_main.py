@@ -97,7 +97,8 @@ REFUSED = """
 --lr-values 1,0.1 --lr-boundaries-epochs -1 -> must rise from above 0
 --lr-triangle 0.2,1.5,0
 --resolutions 24
---resolutions 24,3,28,2 -> must be pairs of 12 to 31 pixels and a rising epoch, as 24,3,28,6
+--resolutions 24,3,28,2 -> must be pairs of 12 to 31 pixels and a rising epoch below 1e6, as 24,3
+--resolutions 24,1e30
 --freeze (
 --checkpoint=
 --out=
@@ -150,9 +151,8 @@ def test_a_job_dir_keeps_its_configuration(refusal, tmp_path, files, message):
   assert message in refusal(job, '--num-layers', 8, '--train-on', 'train+validation')
   for name, content in files.items():
     assert (job / name).read_text() == content
-  assert {path.name for path in job.rglob('*.*')} == {
-    os.path.basename(name) for name in files if '.' in name
-  }
+  names = {os.path.basename(name) for name in files if '.' in name}
+  assert {path.name for path in job.rglob('*.*')} == names
 
 
 def test_a_job_dir_remembers_the_last_run(tmp_path):

@@ -37,10 +37,10 @@ def _door(what: str, **declared: bool) -> Any:
 
 
 def _are_rising(epochs: Sequence[float]) -> bool:
-  return list(epochs) == sorted(set(epochs)) and min(epochs, default=1) > 0
+  return list(epochs) == sorted(set(epochs)) and all(0 < epoch < 1e6 for epoch in epochs)
 
 
-def _are_resolutions(pairs: Sequence[float]) -> bool:
+def _in_pairs(pairs: Sequence[float]) -> bool:
   sides, ends = pairs[::2], pairs[1::2]
   return len(sides) == len(ends) and set(sides) <= set(range(12, 32)) and _are_rising(ends)
 
@@ -122,7 +122,7 @@ class HParams(Options):
     (),
     'pairs of a side in pixels and an epoch: training images are made so small until then; after '
     'the last pair, as in 24,3,28,6, they are whole',
-    Check(_are_resolutions, 'must be pairs of 12 to 31 pixels and a rising epoch, as 24,3,28,6'),
+    Check(_in_pairs, 'must be pairs of 12 to 31 pixels and a rising epoch below 1e6, as 24,3,28,6'),
   )
   schedule: str | None = _door('tells the learning rate of a step (docs/python.md)')
   momentum: float = option(0.9, 'SGD momentum', BELOW_ONE)
