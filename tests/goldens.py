@@ -121,11 +121,11 @@ class Goldens:
     # As 0872a1f does, a recipe trains without the warm-up of batch norm's moving averages.
     if checkout == ROOT and '--train-batch-size' in words and '--recipe' not in words:
       words += ['--recipe', 'classic']
-    # What recipes of fast networks have otherwise since then.
+    # What recipes of fast networks have otherwise since then; jobs of e632993 keep what they have.
     if checkout == ROOT and '--train-batch-size' in words:
       words += ['--resolutions', 'none']
-    elif {'fast95', 'fast96'} & set(words):
-      words += ['--first-bias-steps', '10']
+    elif {'fast94', 'fast95', 'fast96'} & set(words):
+      words += ['--first-bias-steps', '150' if 'e632993' in name else '10']
     words[:1] = words[:1] if words[0] == '-m' else [os.path.join(checkout, words[0])]
     environment = {key: value for key, value in os.environ.items() if key != 'TF_CONFIG'}
     environment['PYTHONPATH'] = f'{checkout}{os.pathsep}{ROOT}/tests'

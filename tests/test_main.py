@@ -167,26 +167,21 @@ def test_a_job_dir_remembers_the_last_run(tmp_path):
   assert changed == {'train_steps': 20, 'lr_triangle': [0.0, 0.5, 0.0]}
 
 
-CONFIG = {
-  'num_layers': 8,
-  'weight_decay': 0.5,
-  'lr_values': [1.0, 0.1],
-  'lr_boundaries_steps': [5],  # Gone: a schedule is of each command.
-  'tta': 'mirror',
-}
+CONFIG = {'num_layers': 8, 'weight_decay': 0.5, 'tta': 'mirror', 'data': None}
+# Gone: a schedule is of each command.
+CONFIG |= {'lr_values': [1.0, 0.1], 'lr_boundaries_steps': [5]}
 
 
 def test_other_commands_take_over_what_was_trained():
   """Not what the command line says, and nothing for what is younger than the job."""
-  adopted = job_config.adopt_config(
-    {'tta': 'none'}, {**CONFIG, 'data': None}, 'job', training=False
-  )
+  adopted = job_config.adopt_config({'tta': 'none'}, CONFIG, 'job', training=False)
   assert adopted == from_values({'num_layers': 8, 'weight_decay': 0.5, 'tta': 'none'})
 
 
 def test_training_takes_over_only_what_the_job_dir_belongs_to():
-  adopted = job_config.adopt_config({'seed': 3}, CONFIG, 'job', training=True)
-  assert adopted == from_values({'seed': 3, 'num_layers': 8})
+  for kept in ({'num_layers': 8}, {'network': 'fastnet', 'first_bias_steps': 146}):
+    adopted = job_config.adopt_config({'seed': 3}, {**CONFIG, **kept}, 'job', training=True)
+    assert adopted == from_values({'seed': 3, **kept})
 
 
 def test_an_old_job_whose_name_is_a_pattern_is_told_to_move(run_here, old_job, data_dir, tmp_path):

@@ -136,7 +136,7 @@ class FastNetFamily(Family):
     2, 'convolutions a group; from 3 on with a shortcut', between(1, 100)
   )
   # Steps that train the first bias, 0: all; in hiverge's cifar10-speedrun a fifth of an epoch.
-  first_bias_steps: int = option(10, None, at_least(0))
+  first_bias_steps: int = option(10, None, at_least(0), fixed=True)
 
   def describe(self) -> str:
     return f'fastnet {"-".join(map(str, self.widths))}'
