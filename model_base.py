@@ -328,7 +328,8 @@ class ResNet(Layers):
       x = self._conv_bn_relu(x, kernel_size, out_filter, 1, stride)
       x = self._conv(x, kernel_size, out_filter, 1, name='conv2')
       x = self._batch_norm(x, name='bn2')
-      if self._compiles and own_gradients.is_large_in_bfloat16(x):
+      is_plain = (type(self)._relu, type(self)._add) == (Layers._relu, Layers._add)
+      if self._compiles and is_plain and own_gradients.is_large_in_bfloat16(x):
         return own_gradients.compiled_relu_of_sum(x, shortcut)
       return self._relu(self._add(x, shortcut))
 

@@ -223,7 +223,15 @@ def test_batch_norm_keeps_its_statistics_in_float32_under_bfloat16():
   np.testing.assert_allclose(np.ravel(after), [0.1 * (1 + 2**-8)], rtol=1e-6)
 
 
-# Pooling, shortcut, the last layers.
+# Blocks, pooling, shortcut, the last layers.
+
+
+@pytest.mark.parametrize('name', ['_relu', '_add'])
+def test_xla_ends_no_block_in_place_of_what_a_subclass_defines(name):
+  own = type('Own', (model_base.ResNet,), {name: lambda net, x, shortcut=1: x - shortcut})
+  net = own(True, 'channels_last', DECAY, EPSILON, 'bfloat16', compiles=True)
+  y = net._residual_v1(tf.zeros([1, 1024, 1024, 1], tf.bfloat16), 3, 1, 1, 1)
+  assert 'Sub' in {y.op.type, y.op.inputs[0].op.type}
 
 
 @pytest.mark.parametrize(
@@ -251,13 +259,10 @@ def test_global_avg_pool_averages_each_channel_in_float32(data_format):
 
 @pytest.mark.bfloat16
 def test_fully_connected_multiplies_adds_and_stays_in_float32():
-  params = {
-    'fully_connected/kernel': np.array([[1, 10, 0.001], [2, 20, 0.002]], np.float32),
-    'fully_connected/bias': np.array([0, 0, 7], np.float32),
-  }
-  x = np.array([[3, 4]], np.float32)
+  kernel, bias, x = map(np.float32, ([[1, 10, 0.001], [2, 20, 0.002]], [0, 0, 7], [[3, 4]]))
+  given = x, {'fully_connected/kernel': kernel, 'fully_connected/bias': bias}
   y = run_layer(
-    lambda net, x: net._fully_connected(tf.cast(x, net._dtype), 3), x, params, dtype=tf.bfloat16
+    lambda net, x: net._fully_connected(tf.cast(x, net._dtype), 3), *given, dtype=tf.bfloat16
   )
   assert y.dtype == np.float32
   # 3x1 + 4x2 = 11, 3x10 + 4x20 = 110, 0.003 + 0.008 + 7 = 7.011
