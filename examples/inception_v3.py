@@ -150,8 +150,8 @@ class InceptionV3(FamilyNetwork):
     return tf.cast(dropped, x.dtype)
 
   def _max_pool_3(self, x: tf.Tensor) -> tf.Tensor:
-    """Halves the even height and width, by windows over the same 3x3 pixels as a convolution's."""
-    paddings = [[1, 0] if axis in self._spatial_axes else [0, 0] for axis in range(4)]
+    """Halves height and width, rounded up, by windows over the same 3x3 pixels as a convolution."""
+    paddings = [[1, 1] if axis in self._spatial_axes else [0, 0] for axis in range(4)]
     x = tf.pad(x, paddings, constant_values=x.dtype.min)
     return tf.nn.max_pool2d(x, 3, 2, 'VALID', data_format=self._op_data_format)
 

@@ -48,6 +48,11 @@ def test_it_has_keras_s_parameters_half_the_sources_grids_and_its_variables_name
   assert shapes['mixed_7c/branch3x3/column/conv1/kernel'] == [3, 1, 384, 384]
 
 
+def test_odd_sizes_are_halved_as_by_a_convolution():
+  """Those of --resolutions 28,1: 28, 14, 7, 4."""
+  assert network('channels_last')._max_pool_3(tf.ones([1, 7, 5, 1])).shape == [1, 4, 3, 1]
+
+
 def dropped(before=0, steps=(0, 0, 1)):
   """What two layers leave of ones at each of the steps, after other random operations."""
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
