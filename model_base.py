@@ -34,8 +34,6 @@ _NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
 # The collections of variables that are saved with the network, but have no gradient.
 UNTRAINED = [tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, tf.compat.v1.GraphKeys.MODEL_VARIABLES]
 Initializer: TypeAlias = 'Callable[..., tf.Tensor]'  # Of a shape and a dtype, as TensorFlow's.
-# By the update of a moving average: the average, and the change to subtract.
-Moves: TypeAlias = 'dict[tf.Operation, tuple[tf.Variable, tf.Tensor]]'
 
 
 class LayerSettings(NamedTuple):
@@ -75,7 +73,6 @@ class Layers:
     self.roles: dict[str, str] = {}  # By the name of a variable's operation: its role.
     # By operation name: the value of each trained variable that the last forward pass has read.
     self.values: dict[str, tf.Tensor] = {}
-    self.moves: Moves = {}  # Of batch norm, in all towers.
     self.features: tf.Tensor | None = None  # float32 [batch, width], the input of the last layer.
 
   def forward_pass(self, x: tf.Tensor, input_data_format: str = 'channels_last') -> tf.Tensor:
@@ -198,7 +195,6 @@ class Layers:
             # An operation, not a tensor or variable: its name starts with the tower's name scope,
             # so `get_collection(UPDATE_OPS, scope)` finds one tower's updates.
             update = moving.assign_sub(change, read_value=False)
-          self.moves[update] = moving, change
           tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
       return y
 

@@ -115,6 +115,11 @@ class ModelFn:
       shards = staged[0].shards
     whitening, compiles = training.prepared
     settings = families.layer_settings(hparams, True, placement.data_format, compiles)
+    global_step = tf.compat.v1.train.get_or_create_global_step()
+    step = global_step.read_value()
+    if hparams.batch_norm_warmup:
+      decay = towers.warmed_up(hparams.batch_norm_decay, step)
+      settings = settings._replace(batch_norm_decay=decay)
     network = families.build(hparams, settings, self.data, whitening)
     proxy = families.build_proxy(hparams.family, settings, self.data, whitening)
     groups = Groups(hparams, collections.ChainMap(network.roles, proxy.roles if proxy else {}))
@@ -123,8 +128,6 @@ class ModelFn:
     host = f'{cluster.job}/device:CPU:0' if cluster.num_ps else ''
     gradients = towers.average_gradients([tower.gradients for tower in built], host)
     of_proxy = towers.average_gradients([half.gradients for half in halves], host) if halves else []
-    global_step = tf.compat.v1.train.get_or_create_global_step()
-    step = global_step.read_value()
     examples = training.examples_per_epoch, hparams.train_batch_size * self.num_workers
     with tf.control_dependencies([step]):  # It rises after the update, which waits for the rates.
       rates = learning_rates(hparams, step, *examples)
@@ -132,9 +135,6 @@ class ModelFn:
     rates = Rates(*role.control.rates(*rates))  # Or as `control` has set them.
     # Else every tower would update the same moving averages at each step.
     update_ops = built[0].update_ops if role.updates_moving_averages else ()
-    if hparams.batch_norm_warmup:
-      moves = {**network.moves, **(proxy.moves if proxy else {})}
-      update_ops = towers.warmed_up(update_ops, moves, hparams.batch_norm_decay, step)
     # Lookahead and --ema-decay average the moving averages, too, after their update. The chief of
     # synchronous training updates variables after a step, which includes them.
     optimizer = make_optimizer(hparams, rates, groups, () if role.is_sync else update_ops)

@@ -118,22 +118,13 @@ def build_tower(
   return Tower(labels, logits, cross_entropy, penalty, list(zip(gradients, variables)), update_ops)
 
 
-def warmed_up(
-  update_ops: Sequence[tf.Operation], moves: model_base.Moves, decay: float, step: tf.Tensor
-) -> list[tf.Operation]:
-  """Returns a tower's updates, with batch norm's moving averages at a decay that rises.
+def warmed_up(decay: float, step: tf.Tensor) -> tf.Tensor:
+  """Returns the decay of batch norm's moving averages after `step` updates, an int64 scalar.
 
-  After `step` others, an int64 scalar, it is min(decay, (1 + step) / (10 + step)), as that of
-  `optimizers.MovingAverage`: so the initial 0 and 1 soon lose their weight. The updates are made
-  anew from the `moves` of the layers, whose own have no such decay: operations before the last
-  random one would give the variables other initial values.
+  It rises: min(decay, (1 + step) / (10 + step)), as that of `optimizers.MovingAverage`, so that the
+  initial 0 and 1 soon lose their weight.
   """
-  factor = tf.maximum(1.0, 9 / (1 - decay) / (10 + tf.cast(step, tf.float32)))
-  made = [update for update in update_ops if update not in moves]  # Of a user's own layers.
-  for moving, change in (moves[update] for update in update_ops if update in moves):
-    with tf.compat.v1.device(moving.device):
-      made.append(moving.assign_sub(factor * change, read_value=False))
-  return made
+  return 1 - tf.maximum(1 - decay, 9 / (10 + tf.cast(step, tf.float32)))
 
 
 def trained_variables(network: model_base.Layers) -> list[tf.Variable]:
