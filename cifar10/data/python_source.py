@@ -81,7 +81,7 @@ class PythonSource:
     size = getattr(made, '__len__', getattr(made, 'size', int))  # Of an older DataFlow.
     # So say a DataLoader and a DataFlow that they do not know.
     with failed, contextlib.suppress(TypeError, NotImplementedError):
-      count = count or size() * len(labels)
+      count = count or int(size() * len(labels))  # A tf.data.Dataset's is a tensor.
     if not count and self._examples_per_epoch is None:
       raise InputError(
         f'{self._said} does not say how many examples an epoch has (what it returns has no '
