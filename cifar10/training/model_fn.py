@@ -12,6 +12,7 @@ import tensorflow as tf
 import model_base
 from cifar10.callbacks.base import TrainingGraph
 from cifar10.cluster.roles import ALONE, Role
+from cifar10.core.errors import InputError
 from cifar10.data import input_pipeline
 from cifar10.data.augmentation import downsampled
 from cifar10.data.input_pipeline import Cifar10DataSet
@@ -89,6 +90,8 @@ class ModelFn:
   ) -> tf_estimator.EstimatorSpec:
     hparams = from_params(params)
     if mode == tf_estimator.ModeKeys.TRAIN:
+      if len(features) != (towers := len(self.placement.tower_devices)):  # Else some go unused.
+        raise InputError(f'num_shards is {len(features)} for {towers} towers; make it {towers}')
       # The Estimator's saver has each parameter server write a part, to a folder that all share.
       kept = config.keep_checkpoint_max if config else _KEPT
       saver = Saver(max_to_keep=kept, defer_build=True, save_relative_paths=True)

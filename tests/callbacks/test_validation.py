@@ -157,5 +157,4 @@ def test_no_split_chooses_that_is_trained_on(train, tmp_path):
   succeeded(result)
   assert 'no best/: with --train-on train+validation no split is left' in result.stderr
   assert not (tmp_path / 'job' / 'best').exists()
-  said = refused(train(*more, '--stop-at-accuracy', 0.5))
-  assert '--stop-at-accuracy 0.5' in said
+  assert '--stop-at-accuracy 0.5' in refused(train(*more, '--stop-at-accuracy', 0.5))

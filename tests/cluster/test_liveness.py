@@ -175,8 +175,7 @@ def test_all_reduce_sees_a_task_that_was_started_again_alone(watched):
 )  # fmt: skip
 def test_what_the_log_says_every_15_seconds(watched, caplog, own, *, steps, absent, looks, says):
   caplog.set_level('INFO', logger='cifar10')
-  watch = watched(task(SERVED, own), 2)
-  watch.look(*looks, steps=steps, **absent)
+  watched(task(SERVED, own), 2).look(*looks, steps=steps, **absent)
   assert [line[: len(says[0])] for line in caplog.messages] == says
 
 
@@ -224,8 +223,7 @@ def test_all_reduce_waits_until_everyone_listens(addresses):
     own.bind(('127.0.0.1', 0))
     port = own.getsockname()[1]
   cluster = Cluster({'chief': (f'127.0.0.1:{port}',), 'worker': (addresses['nowhere'],)})
-  monitor = LivenessMonitor(cluster)
-  waiting = still_waiting(monitor.wait_for_peers, 1)
+  waiting = still_waiting(LivenessMonitor(cluster).wait_for_peers, 1)
   assert reachable(f'127.0.0.1:{port}')  # It can be seen itself meanwhile.
   worker = int(addresses['nowhere'].rpartition(':')[2])
   with socket.create_server(('127.0.0.1', worker), reuse_port=True):

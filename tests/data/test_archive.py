@@ -155,10 +155,9 @@ def test_means_and_deviations_by_hand():
   def image(red, green, blue):
     return np.repeat(np.array([red, green, blue], np.uint8), 1024)
 
-  examples = [(image(0, 51, 255), 0), (image(255, 102, 255), 1)]
   # Red 0 and 1: mean 0.5, deviation 0.5. Green 0.2 and 0.4: mean 0.3, deviation 0.1. Blue has one
   # value: its deviation is 0, for which one level of 255 stands, 0.003922.
-  found = archive.measured('a', ['b', 'c'], examples)
+  found = archive.measured('a', ['b', 'c'], [(image(0, 51, 255), 0), (image(255, 102, 255), 1)])
   assert found == DatasetInfo('a', ('b', 'c'), (0.5, 0.3, 1.0), (0.5, 0.1, 0.003922))
 
 

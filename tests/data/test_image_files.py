@@ -49,8 +49,7 @@ def test_a_larger_one_is_averaged_by_area(tmp_path):
 
 def test_jpeg(tmp_path):
   path = write(tmp_path / 'a.jpg', np.full([40, 50, 1], 200), tf.io.encode_jpeg)
-  read = image_files.read_image(path)
-  assert np.abs(read.astype(int) - 200).max() <= 2
+  assert np.abs(image_files.read_image(path).astype(int) - 200).max() <= 2
 
 
 def test_refuses_what_is_no_image(tmp_path):

@@ -79,13 +79,11 @@ def test_what_shows_later():
 
 def test_objects_that_a_python_call_was_given():
   """A function of a module by its place, by which config.json names it; others as they stand."""
-  assert type(user_code.given(given_sources.Flow)) is str
   assert user_code.given(given_sources.Flow) == 'given_sources:Flow'
   assert source('OldFlow').num_examples_per_epoch() == 96
   slices = tf.data.Dataset.from_tensor_slices(tuple(map(np.array, zip(*given_sources.ones()))))
   for made in (given_sources.Flow(), given_sources.listed(), lambda: given_sources.listed(), slices):
-    name = user_code.given(made)
-    found = PythonSource('--source', name, 10)
+    found = PythonSource('--source', user_code.given(made), 10)
     assert repr(found.num_examples_per_epoch()) == '96'  # No tensor, which JSON cannot hold.
     for _ in range(2):
       assert read(found.chunks())[0] == list(range(96))

@@ -208,8 +208,7 @@ def test_images_of_a_size_that_the_step_chooses(noise, side, dtype):
 def test_a_third_convolution_has_a_shortcut():
   """With zeros in convs 2 and 3, what is left of a group is its first activation, activated."""
   x = tf.nn.relu(tf.random.normal([8, 4, 4, 24], seed=3))
-  whole = network(convs_per_group=3)
-  y = whole._group(x, 1, 24)
+  y = network(convs_per_group=3)._group(x, 1, 24)
   variables = {v.op.name: v for v in tf.compat.v1.trainable_variables()}
   kernels = [variables[f'conv{number}/kernel'] for number in (2, 3)]
   zeros = [kernel.assign(tf.zeros(kernel.shape)) for kernel in kernels]

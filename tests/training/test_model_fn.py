@@ -207,6 +207,12 @@ def test_a_gpu_takes_batches_that_were_put_there_a_step_ahead(graph):
   assert set(by_type['Stage']) <= ancestors(spec.train_op)
 
 
+def test_each_tower_needs_a_shard(graph):
+  function = model_fn.get_model_fn(0, 'CPU', 1, num_cpu_towers=2)
+  with pytest.raises(ValueError, match='num_shards is 1 for 2 towers; make it 2'):
+    function(*([tf.constant(part)] for part in examples(8)), MODES.TRAIN, TINY)
+
+
 @pytest.mark.parametrize('mode', [MODES.EVAL, MODES.PREDICT])
 def test_no_optimizer_no_proxy_and_all_towers_outside_training(graph, mode):
   build(mode, Placement(2, 'CPU'), hparams=PROXIED)
