@@ -121,7 +121,8 @@ def find(job_dir: str, named: str | None) -> str:
   """
   path = best(job_dir) if named == BEST else named
   if path and not files_of(path):
-    raise InputError(f'--checkpoint {path} does not exist; leave it out for the latest')
+    like = 'name one like job/model.ckpt-500, or leave it out for the latest'
+    raise InputError(f'--checkpoint {path} is no checkpoint; {like}')
   if path:
     fault = fault_of(path)
     found = Survey(path, {path: fault} if fault else {})

@@ -178,13 +178,14 @@ def test_other_variables_are_refused_and_nothing_is_moved(job, run_here, data_di
   assert sorted(job.glob('model*')) == before
 
 
-def test_a_checkpoint_of_a_deeper_network_is_refused(job, run_here, data_dir, tmp_path):
+def test_a_deeper_checkpoint_and_what_is_none_are_refused(job, run_here, data_dir, tmp_path):
   """It has every variable of this one, and would be taken in part."""
   more = 'resnet/stage1/block1/conv1/kernel'
   write(tmp_path / 'deeper', job, lambda values: values.update({more: np.zeros([3], np.float32)}))
   flags = ['--job-dir', job, '--mode', 'evaluate', '--data-dir', data_dir, '--checkpoint']
   said = refused(run_here(*flags, tmp_path / 'deeper'))
   assert f'deeper is of another network: {more} is [3] there, and missing here' in said
+  assert f'{job} is no checkpoint; name one like job/model' in refused(run_here(*flags, job))
 
 
 def test_a_checkpoint_is_on_the_disk_before_an_older_one_goes(tmp_path, monkeypatch):
