@@ -41,7 +41,7 @@ class LayerSettings(NamedTuple):
 
   is_training: bool  # True: normalise by the batch, update the moving averages; False: use them.
   data_format: str  # 'channels_first' or 'channels_last', for all activations.
-  batch_norm_decay: float  # The part of a moving average that stays at each step.
+  batch_norm_decay: float | tf.Tensor  # The part of a moving average that stays at each step.
   batch_norm_epsilon: float  # Added to the variance before the square root.
   dtype: tf.DType | str = 'float32'  # Of activations, and of kernels at use; or 'bfloat16'.
   compiles: bool = False  # Whether XLA makes one loop of operations in a row, in training.
@@ -54,7 +54,7 @@ class Layers:
     self,
     is_training: bool,
     data_format: str,
-    batch_norm_decay: float,
+    batch_norm_decay: float | tf.Tensor,
     batch_norm_epsilon: float,
     dtype: tf.DType | str = 'float32',
     compiles: bool = False,
