@@ -34,7 +34,7 @@ NOT_NUMERICAL := names or parameters or refus or shapes or families or placed or
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_that_parameter_servers_make
 
-.PHONY: install demo docs lock test test-kernels test-full test-slow test-hosts test-clusters test-quick test-short test-long test-all faults goldens lint size release bench-install gpu clean
+.PHONY: install demo docs lock test test-kernels test-full test-slow test-hosts test-clusters test-quick test-short test-long test-all faults goldens lint size release bench-install gpu gpu-tests gpu-data gpu-fast94 gpu-resnet clean
 
 install: $(STAMP)
 
@@ -156,21 +156,38 @@ bench-install:
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/pip install --quiet -r benchmarks/requirements.txt
 
-# For a machine with one GPU or more: everything that the tests know of GPUs, and the benchmarks that
-# need one (docs/support.md). What is measured goes into benchmarks/results/ and the documents.
-PEERS := --data-dir data --num-gpus 1 --torch-python .venv-bench/bin/python
+# For a machine with one GPU or more (docs/support.md). Each part is useful alone, and should take at
+# most eight minutes. Where no package index is, they take Pythons that have the packages:
+# `make gpu-tests GPU_PYTHON=python3`; `make gpu-fast94 GPU_PYTHON=python3 TORCH_PYTHON=python3`.
+GPU_PYTHON := $(BIN)/python
+TORCH_PYTHON := .venv-bench/bin/python
+# Of CIFAR-10, where it cannot be downloaded.
+ARCHIVE :=
+PEERS := --data-dir data --num-gpus 1 --torch-python $(TORCH_PYTHON)
 SETTINGS := TF_SYNC_ON_FINISH=0,TF_ENABLE_WINOGRAD_NONFUSED=0,force_gpu_compatible
 gpu:
 	@$(or $(PYTHON),python3) tests/gpus.py
 	$(MAKE) GPU=1 install bench-install
-	TEST_GPUS=1 $(BIN)/python -m pytest -m gpu
-	$(BIN)/python generate_cifar10_tfrecords.py --data-dir data
-	$(BIN)/python benchmarks/time_to_accuracy.py $(PEERS) --seeds 0 --twin-steps 0 > data/gpu.json
-	$(BIN)/python -m json.tool --indent 1 data/gpu.json benchmarks/results/time_to_accuracy_gpu.json
-	$(BIN)/python benchmarks/training.py $(PEERS) --turns 5 --seconds 2 \
+	$(MAKE) gpu-tests
+	$(MAKE) gpu-fast94
+	$(MAKE) gpu-resnet
+
+gpu-tests:
+	TEST_GPUS=1 $(GPU_PYTHON) -m pytest -m gpu
+
+gpu-data:
+	$(GPU_PYTHON) generate_cifar10_tfrecords.py --data-dir data $(if $(ARCHIVE),--archive $(ARCHIVE))
+
+gpu-fast94: gpu-data
+	$(GPU_PYTHON) benchmarks/time_to_accuracy.py $(PEERS) --seeds 0 --twin-steps 0 > data/gpu.json
+	$(GPU_PYTHON) -m json.tool --indent 1 data/gpu.json benchmarks/results/time_to_accuracy_gpu.json
+	$(GPU_PYTHON) benchmarks/report.py
+
+gpu-resnet: gpu-data
+	$(GPU_PYTHON) benchmarks/training.py $(PEERS) --turns 5 --seconds 2 \
 	  --beside 'bare,keras,torch,torch compiled,$(SETTINGS)' > data/gpu.json
-	$(BIN)/python -m json.tool --indent 1 data/gpu.json benchmarks/results/training_gpu.json
-	$(BIN)/python benchmarks/report.py
+	$(GPU_PYTHON) -m json.tool --indent 1 data/gpu.json benchmarks/results/training_gpu.json
+	$(GPU_PYTHON) benchmarks/report.py
 
 clean:
 	rm -rf $(VENV) $(VENV)-* $(DEMO)
