@@ -176,6 +176,7 @@ gpu-tests:
 	TEST_GPUS=1 $(GPU_PYTHON) -m pytest -m gpu
 
 gpu-data:
+	@TEST_GPUS=1 $(GPU_PYTHON) tests/gpus.py
 	$(GPU_PYTHON) generate_cifar10_tfrecords.py --data-dir data $(if $(ARCHIVE),--archive $(ARCHIVE))
 
 gpu-fast94: gpu-data
