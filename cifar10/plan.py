@@ -123,7 +123,7 @@ def _job(options: RunOptions, *, training: bool) -> tuple[RunOptions, dict[str, 
     return pretrained.as_job(options)
   read = job_config.read_begun if training else job_config.read_config
   config = read(options.job_dir) or {}
-  for name, unchanged in gone.LEARNING.items():
+  for name, unchanged in gone.LEARNING.items() if training else ():
     if config.get(name, unchanged) != unchanged:
       log.warning('%s %s of this job is gone since version 2: ignored', name, config[name])
   return options, config

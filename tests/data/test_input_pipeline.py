@@ -204,8 +204,7 @@ def test_training_goes_on_where_the_global_step_stands(numbered, sixteen):
 @pytest.mark.parametrize('subset', ['train', 'eval'])
 def test_no_thread_tunes_it(numbered, subset):
   """An iterator that goes would wait for that thread, up to a minute."""
-  batches = input_pipeline.input_fn(numbered, subset, 2, 4)
-  assert batches.options().autotune.enabled is False
+  assert input_pipeline.input_fn(numbered, subset, 2, 4).options().autotune.enabled is False
 
 
 def test_refuses_a_batch_that_towers_cannot_share(numbered):

@@ -99,12 +99,13 @@ def test_from_python_it_is_called_by_its_name(data_dir, tmp_path, monkeypatch):
   assert os.listdir() == []
 
 
-def test_a_new_job_dir_becomes_its_job(data_dir, tmp_path):
+def test_a_new_job_dir_becomes_its_job(data_dir, tmp_path, caplog):
   job = str(tmp_path / 'job')
   exported = cifar10.export(job, pretrained='resnet20')
   assert exported['global_step'] == 64_000
   assert cifar10.export(job, pretrained='resnet20')['checkpoint'] == exported['checkpoint']
   assert cifar10.evaluate(job, data_dir, dtype='float32')['global_step'] == 64_000
+  assert 'is gone' not in caplog.text  # A schedule is for training.
   tiny = {'network': 'tiny_network:Tiny', 'train_steps': 1, 'mode': 'train'}
   cifar10.train(str(tmp_path / 'other'), data_dir, **tiny)
   with pytest.raises(InputError, match='holds a job of its own'):
