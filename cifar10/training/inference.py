@@ -51,9 +51,12 @@ def infer(hparams: HParams, network: Layers, images: tf.Tensor, chunk: int = 0) 
     with tf.compat.v1.variable_scope(scope):  # Never run: it makes variables, outside of the loop.
       kinds = tuple(each.dtype for each in classify(chunks[0]))
     values = dict(network.values)
+    summaries = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)
+    outside = len(summaries)
     with tf.compat.v1.variable_scope(scope, reuse=True):  # One by one, or memory might not do.
       answers = tf.map_fn(classify, chunks, parallel_iterations=1, fn_output_signature=kinds)
     network.values = values  # The loop's own cannot be used outside.
+    del summaries[outside:]
     return tuple(tf.reshape(each, [-1, each.shape[2]])[:count] for each in answers)
 
   answer = by_chunks if chunk else classify

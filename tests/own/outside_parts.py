@@ -31,13 +31,9 @@ def net(images, is_training, num_classes):
     x, *_ = tf.compat.v1.nn.fused_batch_norm(x, scale, offset, mean, scale, is_training=False)
   x = tf.reduce_mean(tf.nn.relu(tf.cast(x, tf.float32)), [1, 2])
   tf.compat.v1.summary.scalar('width', tf.constant(4.0))
-  weights = tf.compat.v1.get_variable(
-    'weights',
-    [4, num_classes],
-    initializer=tf.constant_initializer(0.5),
-    use_resource=False,  # As after `disable_v2_behavior`: in a cluster it would have no value.
-  )
-  return tf.matmul(x, weights)
+  # No resource, as after `disable_v2_behavior`: in a cluster it would have no value.
+  given = {'initializer': tf.constant_initializer(0.5), 'use_resource': False}
+  return tf.matmul(x, tf.compat.v1.get_variable('weights', [4, num_classes], **given))
 
 
 def counts(images, is_training, num_classes):
@@ -54,6 +50,7 @@ def of_values(images, is_training, num_classes):
   scale = tf.compat.v1.get_variable('scale', initializer=np.full(3, 0.5))
   shift = tf.compat.v1.get_variable('shift', initializer=tf.fill([3], 2.0))
   seven = tf.compat.v1.get_variable('seven', initializer=7)
+  tf.compat.v1.summary.scalar('seven', seven)
   x = scale * tf.reduce_mean(tf.cast(images, tf.float32), [1, 2]) + shift
   logits = tf.matmul(x, tf.compat.v1.get_variable('weights', [3, num_classes]))
   return logits + tf.cast(seven, tf.float32)

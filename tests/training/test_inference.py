@@ -28,6 +28,7 @@ def infer(network, variants):
       built = families.build(hparams, families.layer_settings(hparams, False), CIFAR10)
       with tf.compat.v1.variable_scope('a', reuse=bool(inferred)), tf.device(f'/cpu:{chunk > 0:d}'):
         inferred.append(inference.infer(hparams, built, tf.constant(IMAGES), chunk))
+    tf.compat.v1.summary.merge_all()  # As the scaffold of an evaluation does.
     session.run(tf.compat.v1.global_variables_initializer())
     for kernel in tf.compat.v1.global_variables('.*/whitening/kernel'):
       kernel.load(np.random.default_rng(1).normal(scale=0.15, size=kernel.shape), session)
