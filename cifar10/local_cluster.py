@@ -153,7 +153,9 @@ def main() -> None:
   parser.add_argument('--evaluator', action='store_true', help='evaluate while training runs')
   parser.add_argument('--sync', action='store_true', help='the same as --sync after --')
   parser.add_argument('flags', nargs='*', help="cifar10_main.py's, after --")
-  options = parser.parse_args()
+  options, rest = parser.parse_known_args()
+  if rest:
+    parser.error(f'unrecognized arguments: {" ".join(rest)}: flags of cifar10_main.py follow --')
   sys.argv[1:] = words = [*options.flags, *(['--sync'] if options.sync else [])]
   cluster = LocalCluster(words, options.workers, options.ps, evaluator=options.evaluator)
   # As the chief will check them, so that mistakes are one line.

@@ -457,7 +457,7 @@ def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ('flags', 'says'),
   [
-    (['--data-dir', 'd'], 'unrecognized arguments: --data-dir'),
+    (['--data-dir', 'd'], 'unrecognized arguments: --data-dir: flags of cifar10_main.py follow --'),
     (['--', '--mode=predict'], '--mode predict'),
     (['--ps', '0', '--', '--sync'], 'TF_CONFIG: cluster.ps is []; list a parameter server'),
     (['--', '--data-workers', '2'], '--data-workers is gone since version 2'),
