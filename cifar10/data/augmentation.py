@@ -123,7 +123,8 @@ def own_augmentation(
 
 def downsampled(images: tf.Tensor, side: tf.Tensor) -> tf.Tensor:
   """Interpolates bilinearly: uint8 [n, 32, 32, 3], int32 [] -> float32 [n, side, side, 3]."""
-  return tf.image.resize(images, [side, side])
+  # GPUs have a kernel for floats, not for bytes.
+  return tf.image.resize(tf.cast(images, tf.float32), [side, side])
 
 
 def mirror(images: tf.Tensor) -> tf.Tensor:
