@@ -35,6 +35,7 @@ def test_the_page_of_the_docs_is_made_from_the_declarations():
 def test_an_old_job_goes_on_without_it(run_here, old_job, data_dir, value, is_told):
   config = json.loads((old_job / 'config.json').read_text())
   (old_job / 'config.json').write_text(json.dumps({**config, 'muon_momentum': value}))
-  ran = run_here('--job-dir', old_job, '--data-dir', data_dir, '--mode', 'evaluate')
+  ended = ['--mode', 'train', '--train-steps', 8, '--num-gpus', 0]
+  ran = run_here('--job-dir', old_job, '--data-dir', data_dir, *ended)
   assert succeeded(ran)['global_step'] == 8
   assert ('muon_momentum 0.7 of this job is gone' in ran.stderr) == is_told
