@@ -132,7 +132,7 @@ def test_examples_a_second(graph, caplog, every):
   hook = cifar10.ExamplesPerSecondHook(5, **every)
   hook._log_and_record(2, 4.0, 2)
   hook._log_and_record(2, 1.0, 1234)
-  assert [record.getMessage() for record in caplog.records] == [
+  assert caplog.messages[-2:] == [  # Before them TensorFlow may say that its hooks are old.
     'Average examples/sec: 2.5 (2.5), step = 2',
     'Average examples/sec: 4 (10), step = 1,234',
   ]
@@ -140,4 +140,4 @@ def test_examples_a_second(graph, caplog, every):
   with tf.compat.v1.train.SingularMonitoredSession(hooks=[hook]) as session:
     for _ in range(5):
       session.run(count)
-  assert len(caplog.records) >= 2
+  assert sum('Average' in line for line in caplog.messages) >= 2
