@@ -77,7 +77,7 @@ class Progress(Callback):
 
 
 class ExamplesPerSecondHook(tf.compat.v1.train.StepCounterHook):
-  """Logs examples a second to TensorFlow's log, in programs of one's own: of all, and of late."""
+  """Logs examples a second, from the start and since the line before, to TensorFlow's log."""
 
   def __init__(
     self, batch_size: int, every_n_steps: int | None = 100, every_n_secs: float | None = None
