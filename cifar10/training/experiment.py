@@ -1,7 +1,8 @@
 """The experiment of a job: the Estimator and the two specs that `train_and_evaluate` takes."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -96,9 +97,10 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
     estimator.evaluator.check()  # Here, so that a damaged split is found before training.
   # A user's own network may fail in evaluation alone, hours from here.
   hooks = [OwnNetworkHook(run.hparams, run.data)] if hparams.family.PLACE else []
+  batches = functools.partial(input_fn, run, examples)
   return Experiment(
     estimator,
-    tf_estimator.TrainSpec(input_fn(run, examples), max_steps=run.last_step, hooks=hooks),
+    tf_estimator.TrainSpec(batches, max_steps=run.last_step, hooks=hooks),
     # Each checkpoint that is saved for it, on every example of the split.
     tf_estimator.EvalSpec(estimator.evaluator.input_fn, steps=None, throttle_secs=0),
   )
@@ -133,15 +135,11 @@ def for_training(run: Run, examples_per_epoch: int) -> Run:
   return dataclasses.replace(run, hparams=hparams, examples_per_epoch=examples_per_epoch)
 
 
-def input_fn(run: Run, examples: Examples) -> Callable[[], tf.data.Dataset]:
-  """Returns an input function whose batches continue where training stands."""
-
-  def make_batches() -> tf.data.Dataset:
-    size, worker = run.hparams.train_batch_size, run.cluster.worker
-    first, seed = run.role.batches_done(input_pipeline.global_step()), run.hparams.seed
-    batches = examples.make_batch(size, seed, worker, first * size)
-    if own := run.hparams.augmentation.augmentation:
-      batches = own_augmentation(batches, own, seed, worker, first)
-    return input_pipeline.cut(batches, len(run.placement.tower_devices))
-
-  return make_batches
+def input_fn(run: Run, examples: Examples) -> tf.data.Dataset:
+  """Returns a training's input, whose batches continue where the graph's global step stands."""
+  size, worker = run.hparams.train_batch_size, run.cluster.worker
+  first, seed = run.role.batches_done(input_pipeline.global_step()), run.hparams.seed
+  batches = examples.make_batch(size, seed, worker, first * size)
+  if own := run.hparams.augmentation.augmentation:
+    batches = own_augmentation(batches, own, seed, worker, first)
+  return input_pipeline.cut(batches, len(run.placement.tower_devices))

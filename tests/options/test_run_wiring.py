@@ -146,7 +146,7 @@ def test_each_worker_draws_an_order_of_its_own(data_dir, tmp_path):
     run = job_run.begin(HParams(), options, roles.Role(cluster, options))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
       session.run(tf.compat.v1.train.create_global_step().initializer)
-      batches = experiment.input_fn(run, training_examples(run))()
+      batches = experiment.input_fn(run, training_examples(run))
       iterator = tf.compat.v1.data.make_initializable_iterator(batches)
       session.run(iterator.initializer)
       seen.append(session.run(iterator.get_next())[1][0].tolist())

@@ -112,7 +112,7 @@ def observe_input(hparams, data_dir):
   work = job_run.begin(hparams, RunOptions('unused', data_dir=data_dir, num_gpus=0))
   seen = {}
   for kind, make in (
-    ('batches', experiment.input_fn(work, experiment.training_examples(work))),
+    ('batches', lambda: experiment.input_fn(work, experiment.training_examples(work))),
     ('evaluation batches', Evaluator(work).input_fn_of('eval')),
     ('validation batches', Evaluator(work).input_fn_of('validation')),
   ):

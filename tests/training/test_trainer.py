@@ -107,11 +107,11 @@ def test_batches_start_where_the_session_stands(data_dir, tmp_path):
   """Not where a checkpoint says, which a worker need not see: at steps 0 and 3 of one graph."""
   options = RunOptions(job_dir=str(tmp_path), data_dir=data_dir, num_gpus=0)
   process = job_run.begin(from_values({'num_layers': 8, 'train_batch_size': 16}), options)
-  input_fn = experiment.input_fn(process, training_examples(process))
+  examples = training_examples(process)
   seen = {}
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     step = tf.compat.v1.train.create_global_step()
-    iterator = tf.compat.v1.data.make_initializable_iterator(input_fn())
+    iterator = tf.compat.v1.data.make_initializable_iterator(experiment.input_fn(process, examples))
     (images,), (labels,) = iterator.get_next()
     for start in (0, 3):
       session.run(step.assign(start))
