@@ -41,10 +41,9 @@ class LivenessMonitor(SignalMonitor):
   """Asks which other tasks can be reached, logs the missing ones, and gives up at a limit."""
 
   def __init__(self, cluster: Cluster, spare_workers: int = 0, start_timeout: float = 600):
-    """Args:
-    cluster: all tasks, with this process's own.
-    spare_workers: how many workers may be missing while the others train.
-    start_timeout: seconds that missing tasks have to start or come back.
+    """So many `spare_workers` may be missing while the others train.
+
+    Others that are missing have `start_timeout` seconds to start or come back.
     """
     super().__init__()
     self._cluster = cluster

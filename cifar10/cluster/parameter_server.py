@@ -93,9 +93,8 @@ def push(gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> Gr
 def serve(cluster: Cluster, monitor: LivenessMonitor) -> dict[str, Any]:
   """Holds variables until the chief is done and all workers have left; returns what to print.
 
-  Raises:
-    Terminated: the process received a signal; it has waited some seconds for the chief.
-    TaskLostError: the chief is lost and no worker trains, or a needed task is cut off.
+  Raises Terminated after a signal, when it has waited some seconds for the chief; TaskLostError
+  where the chief is lost and no worker trains, or a needed task is cut off.
   """
   [chief], workers = cluster.addresses['chief'], cluster.addresses.get('worker', ())
   config = session_config(device_filters=cluster.device_filters)

@@ -64,11 +64,8 @@ def augment(
 ) -> tf.Tensor:
   """Crops and mirrors each image at random, and greys a square: uint8 [batch, 32, 32, 3].
 
-  Args:
-    padded: string [batch], from `as_strings`.
-    seed: int32 [2]; equal seeds augment equally.
-    augmentation: the options.
-    alternating: int32 [batch] of 0 and 1: which images to mirror; needed for --flip alternating.
+  `padded` is string [batch], from `as_strings`; equal seeds, int32 [2], augment equally. For --flip
+  alternating, `alternating` says which images to mirror: int32 [batch] of 0 and 1.
   """
   batch = tf.shape(padded)[0]
   offset_seed, mirror_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))

@@ -27,9 +27,7 @@ def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
   In a cluster it checks this task's configuration and connects to no other task: the chief and the
   workers time the network as single processes; other tasks time nothing.
 
-  Raises:
-    InputError: a training would be refused for this reason.
-    Terminated: the process received SIGTERM.
+  Raises InputError where a training would be refused, Terminated after SIGTERM.
   """
   cluster, hparams = run.cluster, run.hparams
   trained, multiplications = network_builder.network_size(hparams, run.data)

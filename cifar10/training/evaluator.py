@@ -222,10 +222,8 @@ def evaluate_once(run: Run) -> dict[str, Any]:
 def follow(run: Run) -> dict[str, Any]:
   """Evaluates new checkpoints as they appear, and the last one like a chief would.
 
-  Raises:
-    InputError: the file of a split is missing or damaged.
-    TaskLostError: the chief is gone, and no checkpoint appeared for --start-timeout.
-    Terminated: the process received SIGTERM.
+  Raises InputError where the file of a split is missing or damaged; TaskLostError where the chief
+  is gone, and no checkpoint appeared for --start-timeout; Terminated after SIGTERM.
   """
   evaluator = Evaluator(run)
   evaluator.check()

@@ -40,14 +40,10 @@ def train_and_evaluate(run: Run) -> dict[str, Any]:
   In a cluster the chief and the workers train, each with this call. If TF_CONFIG lists an
   evaluator, it evaluates on the way and at the end in place of the chief.
 
-  Returns:
-    The last evaluation, as the program prints it; for a worker, its name and steps; for a chief
-      with an evaluator, the last checkpoint.
-
-  Raises:
-    InputError: data are missing or not the job's, the towers cannot share a batch, or the loss
-      became NaN.
-    Terminated: the process received SIGTERM, Ctrl-C or SIGHUP; the chief has saved.
+  Returns the last evaluation, as the program prints it; for a worker, its name and steps; for a
+  chief with an evaluator, the last checkpoint. Raises InputError where data are missing or not the
+  job's, the towers cannot share a batch, or the loss became NaN; Terminated after SIGTERM, Ctrl-C
+  or SIGHUP, when the chief has saved.
   """
   experiment = make_experiment(run)
   with tf_config(run.cluster):

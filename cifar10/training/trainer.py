@@ -66,10 +66,9 @@ class JobEstimator(tf_estimator.Estimator):
   ) -> JobEstimator:
     """As TensorFlow's, unless the job has ended early and that still holds.
 
-    Raises:
-      InputError: the job belongs to another configuration, or the loss became NaN.
-      StorageError: the job dir cannot be written.
-      Terminated: the process received SIGTERM, Ctrl-C or SIGHUP; the chief has saved.
+    Raises InputError where the job belongs to another configuration, or the loss became NaN;
+    StorageError where the job dir cannot be written; Terminated after SIGTERM, Ctrl-C or SIGHUP,
+    when the chief has saved.
     """
     run = self._run
     if reason := still_ended(run.options):

@@ -202,9 +202,7 @@ def download_and_extract(
 def download(url: str, path: str) -> None:
   """Downloads `url` to `path`, which appears when all is there; goes on with `path`.part.
 
-  Raises:
-    InputError: the server refused, or the connection ended.
-    OSError: the disk is full.
+  Raises InputError where the server refused, or the connection ended; OSError for a full disk.
   """
   part = path + '.part'
   try:

@@ -22,16 +22,14 @@ def image_folder(
 ) -> Source:
   """A source of PNG, JPEG and WebP files: FOLDER/CLASS/FILE, or FOLDER/SPLIT/CLASS/FILE.
 
-  It lists the files, and reads none before it is opened.
+  It lists the files, and reads none before it is opened. Raises InputError where the folder has
+  another structure, or opened, where a class has too few images.
 
   Args:
     folder: has a sub-folder a class; or `train`, `eval` and perhaps `validation` with such ones.
     name: the data set's name; default: the folder's.
     split: the shares of train, validation and eval; of the first two where there is no validation.
     seed: random seed of the division and the order.
-
-  Raises:
-    InputError: the folder has another structure, or opened, a class has too few images.
   """
   listed = _list_splits(folder)
   name = os.path.basename(os.path.realpath(folder)) if name is None else name

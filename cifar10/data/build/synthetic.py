@@ -56,19 +56,13 @@ def synthetic_images(
 ) -> np.ndarray:
   """Generates textures that a small convolutional network learns and a linear model does not.
 
+  They are uint8 [n, 3072], planes R, G, B, of the labels, [n]: 0 to num_classes - 1, at most 124.
+
   Of up to ten classes, class 2t + f is texture t of period f (5 or 11 pixels). Of more, each image
   is the sum of three textures, of 14, 7 and 3.5 pixels, named by the class's digits to the base 5.
 
   Phase, colours and noise are random, so that all classes have the same mean image; mirrored or
   shifted images stay in their class.
-
-  Args:
-    labels: [n], 0 to num_classes - 1.
-    rng: the source of random numbers.
-    num_classes: at most 125.
-
-  Returns:
-    uint8 [n, 3072], planes R, G, B.
   """
   n = len(labels)
   if num_classes <= _TEXTURES * len(_PERIODS):
