@@ -172,7 +172,6 @@ def _paths(data_dir: str) -> dict[str, str]:
 
 
 def _source(flags: argparse.Namespace) -> archive.Source:
-  """Returns the source that the flags select."""
   seed = flags.seed or 0
   if flags.images is not None:
     return image_folder.image_folder(flags.images, flags.name, flags.split, seed)

@@ -71,12 +71,10 @@ class LocalCluster(contextlib.AbstractContextManager['LocalCluster']):
     self._readers: list[threading.Thread] = []
 
   def tf_config(self, name: str) -> str:
-    """Returns the TF_CONFIG of a task."""
     job, index = name.split()
     return json.dumps({'cluster': self.addresses, 'task': {'type': job, 'index': int(index)}})
 
   def command(self, name: str) -> list[str]:
-    """Returns the command line of a task."""
     return [sys.executable, _PROGRAM, *self._flags]
 
   def start(self, *names: str) -> None:

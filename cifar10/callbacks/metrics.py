@@ -197,7 +197,6 @@ def confusion_picture(matrix: np.ndarray, classes: Sequence[str]) -> Image.Image
 
 
 def to_png(picture: Image.Image) -> bytes:
-  """Returns a picture as a PNG file."""
   file = io.BytesIO()
   picture.save(file, 'PNG')
   return file.getvalue()

@@ -48,7 +48,6 @@ class Cluster:
 
   @property
   def num_ps(self) -> int:
-    """The number of parameter servers."""
     return len(self.addresses.get('ps', ()))
 
   @property

@@ -150,7 +150,6 @@ def opened(path: str) -> IO[bytes]:
 
 
 def read(path: str) -> bytes:
-  """All of a file."""
   with opened(path) as file:
     return file.read()
 

@@ -42,12 +42,10 @@ class Check(NamedTuple):
 
 
 def at_least(low: float) -> Check:
-  """Accepts `low` or more."""
   return Check(lambda value: value >= low, f'must be {low:g} or more')
 
 
 def between(low: float, high: float) -> Check:
-  """Accepts `low` to `high`, both included."""
   return Check(lambda value: low <= value <= high, f'must be {low:g} to {high:g}')
 
 
@@ -93,8 +91,6 @@ class Options:
 
 
 class Declaration(NamedTuple):
-  """An option of an options class."""
-
   name: str
   kind: Any  # One of _KINDS.
   is_optional: bool  # Accepts None, too.

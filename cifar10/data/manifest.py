@@ -33,8 +33,6 @@ _UNWRITABLE = re.compile('[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]')
 
 @dataclasses.dataclass(frozen=True)
 class DatasetInfo:
-  """The description of a data set."""
-
   name: str
   classes: tuple[str, ...]  # The class of label i is classes[i].
   means: tuple[float, ...]  # Means of red, green, blue in the training split, 0..1.

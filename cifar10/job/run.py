@@ -80,12 +80,10 @@ class Run:
 
   @property
   def job_dir(self) -> str:
-    """Returns the job dir, where all files of the job are."""
     return self.options.job_dir
 
   @property
   def data_dir(self) -> str:
-    """Returns the folder of the record files."""
     assert self.options.data_dir  # The command requires it in modes that read data.
     return self.options.data_dir
 
@@ -116,7 +114,6 @@ class Run:
 
   @property
   def cluster(self) -> Cluster:
-    """Returns the cluster of all tasks, with this process's own."""
     return self.role.cluster
 
   @property

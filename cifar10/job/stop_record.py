@@ -20,8 +20,6 @@ LIMITS = ('stop_at_accuracy', 'stop_without_gain', 'max_minutes')
 
 
 class StopReason(NamedTuple):
-  """The reason for an early end of training."""
-
   name: str  # BY_CONTROL, BY_CALLBACK or one of LIMITS
   message: str
   value: float = 0.0  # the value that reached the limit

@@ -84,8 +84,6 @@ VGG_CONVS_PER_GROUP = {
 
 @dataclasses.dataclass(frozen=True)
 class ResNetFamily(Family):
-  """The options of a ResNet."""
-
   NAME: ClassVar[str] = 'resnet'
   TITLE: ClassVar[str] = 'the ResNets of He et al. 2015 and 2016 for 32x32 images'
 
@@ -116,8 +114,6 @@ _WIDTHS = Check(_are_widths, 'must be three numbers that do not fall, from 24 to
 
 @dataclasses.dataclass(frozen=True)
 class FastNetFamily(Family):
-  """The options of airbench's network."""
-
   NAME: ClassVar[str] = 'fastnet'
   TITLE: ClassVar[str] = 'the networks of airbench (Jordan 2024)'
 
@@ -149,8 +145,6 @@ class FastNetFamily(Family):
 
 @dataclasses.dataclass(frozen=True)
 class WideResNetFamily(Family):
-  """The options of a wide ResNet."""
-
   NAME: ClassVar[str] = 'wrn'
   TITLE: ClassVar[str] = 'wide ResNets (Zagoruyko and Komodakis 2016)'
 
@@ -167,8 +161,6 @@ class WideResNetFamily(Family):
 
 @dataclasses.dataclass(frozen=True)
 class VggFamily(Family):
-  """The options of a VGG network."""
-
   NAME: ClassVar[str] = 'vgg'
   TITLE: ClassVar[str] = 'VGG with batch norm (Simonyan and Zisserman 2014)'
 

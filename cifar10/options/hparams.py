@@ -166,7 +166,6 @@ class HParams(Options):
   seed: int = option(0, 'random seed of initial values, order of examples and augmentation')
 
   def check(self) -> None:
-    """Raises InputError for values that do not fit each other."""
     boundaries = self.lr_boundaries_epochs
     if len(self.lr_values) != len(boundaries) + 1:
       raise InputError(

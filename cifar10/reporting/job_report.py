@@ -80,8 +80,6 @@ class History(NamedTuple):
 
 
 class Mistake(NamedTuple):
-  """A wrongly classified image."""
-
   place: int  # Index in the split's file, from 0.
   image: np.ndarray  # uint8 [32, 32, 3]
   label: str
@@ -100,8 +98,6 @@ class Interval:
 
 @dataclass(frozen=True)
 class ClassResult:
-  """Accuracy and precision of one class."""
-
   examples: int
   accuracy: Interval | None  # Of its examples; None: it has none.
   precision: Interval | None  # Of the examples predicted as this class; None: there are none.
@@ -109,8 +105,6 @@ class ClassResult:
 
 @dataclass(frozen=True)
 class Evaluation:
-  """One checkpoint's results on one split."""
-
   subset: str
   checkpoint: str
   step: int
@@ -126,8 +120,6 @@ class Evaluation:
 
 
 class JobReport(NamedTuple):
-  """One job."""
-
   letter: str  # The job's name in a comparison: A, B, ...
   path: str
   name: str  # That of its folder.

@@ -23,7 +23,6 @@ Rows = Mapping[str, Row]  # By label.
 
 
 def split_name(name: str) -> str:
-  """Returns the name of a split in a report."""
   return {'train': 'training split', 'eval': 'test'}.get(name, name)
 
 

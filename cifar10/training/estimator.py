@@ -126,7 +126,6 @@ class Predictor(Restored, contextlib.AbstractContextManager['Predictor']):
   """
 
   def __init__(self, run: Run):
-    """Builds the graph."""
     self._run = run
     self.classes = run.data.classes
 
@@ -164,7 +163,6 @@ class Predictor(Restored, contextlib.AbstractContextManager['Predictor']):
     return Answers(classes, probabilities)
 
   def close(self) -> None:
-    """Closes the session."""
     self.session.close()
 
   def __exit__(self, *exception: object) -> None:

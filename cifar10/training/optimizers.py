@@ -45,7 +45,6 @@ class Groups:
   roles: Mapping[str, str]  # Of each variable, by its operation's name, when it is asked for.
 
   def of(self, variable: tf.Variable) -> Group:
-    """Returns a variable's group."""
     with families.own_code(self.hparams.family):
       return self.hparams.family.group(self.roles[variable.op.name], self.hparams)
 
