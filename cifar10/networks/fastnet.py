@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -34,16 +33,6 @@ _POOL = 2  # Size of each group's max pool in pixels.
 # the multiplication; convolution and batch norm after it undo what it does to the result.
 SHARPNESS = 1.702
 _EPSILON = 5e-4  # Added to the eigenvalues: limits how much the rarest patterns are magnified.
-
-
-class Prepared(NamedTuple):
-  """What `prepare` finds out before a training begins, of any family."""
-
-  whitening: np.ndarray | None = None  # From `whitening_kernel`; None: the checkpoint has it.
-  # Whether XLA makes one loop of operations in a row, and one of their gradients, on CPUs where it
-  # can: of each activation of a fastnet, of the end of a ResNet's large block in bfloat16. There
-  # each operation costs about as much as reading and writing its memory.
-  compiles: bool = False
 
 
 class FastNet(FamilyNetwork):
@@ -162,8 +151,8 @@ def prepare(
   data: DatasetInfo,
   session_config: tf.compat.v1.ConfigProto,
   num_gpus: int,
-) -> Prepared:
-  """Returns what a network must know of data and processor before a training begins.
+) -> tuple[np.ndarray | None, bool]:
+  """Returns `whitening` and `compiles` of a training, of any family's network, before it begins.
 
   `first_images(n)` are the first n of training, uint8 [n, 32, 32, 3]; `session_config` is that of
   the sessions that follow.
@@ -171,7 +160,7 @@ def prepare(
   is_fastnet = isinstance(hparams.family, FastNetFamily)
   is_faster = not num_gpus and (is_fastnet or hparams.dtype == 'bfloat16')
   whitening = whitening_kernel(first_images(_WHITENING_IMAGES), data) if is_fastnet else None
-  return Prepared(whitening, is_faster and own_gradients.can_compile(session_config))
+  return whitening, is_faster and own_gradients.can_compile(session_config)
 
 
 def standardisation(data: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:

@@ -86,7 +86,7 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   count = examples.num_examples_per_epoch()
   seen = hparams, examples.first_images, run.data
   prepared = fastnet.prepare(*seen, run.session_config(), run.placement.num_gpus)
-  training = Training(run.role, count, prepared, warm_start.initializers(run))
+  training = Training(run.role, count, *prepared, warm_start.initializers(run))
   run = dataclasses.replace(for_training(run, count), evaluates=with_evaluations)
   estimator = JobEstimator(run, training, examples)
   if with_evaluations and run.role.evaluates_at_the_end:

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 import model_base
@@ -20,7 +21,6 @@ from cifar10.data.manifest import CIFAR10, DatasetInfo
 from cifar10.job.checkpoints import Saver
 from cifar10.job.run import Placement
 from cifar10.networks import families
-from cifar10.networks.fastnet import Prepared
 from cifar10.options.hparams import HParams, from_params
 from cifar10.training import evaluation, towers
 from cifar10.training.hard_examples import HarderHalf, harder_half
@@ -38,7 +38,12 @@ class Training(NamedTuple):
 
   role: Role  # this process's role: how gradients become an update
   examples_per_epoch: int  # of the training split; converts epochs to steps
-  prepared: Prepared = Prepared()  # what `fastnet.prepare` returned
+  # What `fastnet.prepare` finds out of data and processor:
+  whitening: np.ndarray | None = None  # from `whitening_kernel`; None: the checkpoint has it
+  # Whether XLA makes one loop of operations in a row, and one of their gradients, on CPUs where it
+  # can: of each activation of a fastnet, of the end of a ResNet's large block in bfloat16. There
+  # each operation costs about as much as reading and writing its memory.
+  compiles: bool = False
   # Of a new job's variables, in place of their layers' own:
   initializers: Mapping[str, model_base.Initializer] = {}
   on_graph: Callable[[TrainingGraph], None] = lambda graph: None  # called with the step's graph
@@ -116,15 +121,14 @@ class ModelFn:
     if placement.num_gpus:  # Batches are copied to the towers' devices a step ahead: to GPUs only.
       staged.append(Staged(shards, [cluster.job + device for device in placement.tower_devices]))
       shards = staged[0].shards
-    whitening, compiles = training.prepared
-    settings = families.layer_settings(hparams, True, placement.data_format, compiles)
+    settings = families.layer_settings(hparams, True, placement.data_format, training.compiles)
     global_step = tf.compat.v1.train.get_or_create_global_step()
     step = global_step.read_value()
     if hparams.batch_norm_warmup:
       decay = towers.warmed_up(hparams.batch_norm_decay, step)
       settings = settings._replace(batch_norm_decay=decay)
-    network = families.build(hparams, settings, self.data, whitening)
-    proxy = families.build_proxy(hparams.family, settings, self.data, whitening)
+    network = families.build(hparams, settings, self.data, training.whitening)
+    proxy = families.build_proxy(hparams.family, settings, self.data, training.whitening)
     groups = Groups(hparams, collections.ChainMap(network.roles, proxy.roles if proxy else {}))
     built, halves = self._build_towers(training, shards, groups, network, proxy)
     # On this worker, from where they travel to the parameter servers together.

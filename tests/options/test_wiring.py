@@ -53,7 +53,7 @@ def observe_training(hparams, data_dir):
   prepared = fastnet.prepare(*given, num_gpus=1)
   built = []
 
-  training = model_fn.Training(roles.Role(), EPOCH, prepared, on_graph=built.append)
+  training = model_fn.Training(roles.Role(), EPOCH, *prepared, on_graph=built.append)
   function = model_fn.get_model_fn(0, 'CPU', 1, training=training)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(hparams.seed)

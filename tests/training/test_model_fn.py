@@ -15,7 +15,6 @@ from cifar10.cluster import roles
 from cifar10.cluster.tf_config import Cluster
 from cifar10.data.manifest import CIFAR10
 from cifar10.job.run import Placement, Run
-from cifar10.networks.fastnet import Prepared
 from cifar10.ops import own_gradients
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
@@ -37,13 +36,13 @@ def examples(batch, seed=0):
   return images, rng.integers(0, 10, batch).astype(np.int32)
 
 
-def build(mode, where, batch=8, hparams=TINY, *, role=None, on_graph=id, prepared=None):
+def build(mode, where, batch=8, hparams=TINY, *, role=None, on_graph=id, compiles=False):
   """The EstimatorSpec of one mode on random images, cut into shards."""
   images, labels = map(tf.constant, examples(batch))
   n = len(where.tower_devices) if mode == MODES.TRAIN else 1
   tf.compat.v1.train.get_or_create_global_step()
   role = role or roles.Role()
-  training = model_fn.Training(role, 80, prepared or Prepared(), on_graph=on_graph)
+  training = model_fn.Training(role, 80, compiles=compiles, on_graph=on_graph)
   given = where.num_gpus, where.variable_strategy, role.gradients_per_update
   cpus = {'num_cpu_towers': where.num_cpu_towers, 'data_format': where.given_format}
   function = model_fn.get_model_fn(*given, **cpus, training=training)
@@ -391,8 +390,8 @@ def test_compiled_blocks_leave_every_variable_as_it_is(monkeypatch, num_towers):
   for dtype, compiles, calls in cases:
     with tf.Graph().as_default() as graph:
       tf.compat.v1.set_random_seed(1)
-      hparams, prepared = dataclasses.replace(TINY, dtype=dtype), Prepared(None, compiles)
-      spec = build(MODES.TRAIN, Placement(0, 'CPU', num_towers), hparams=hparams, prepared=prepared)
+      hparams = dataclasses.replace(TINY, dtype=dtype)
+      spec = build(MODES.TRAIN, Placement(0, 'CPU', num_towers), hparams=hparams, compiles=compiles)
       kinds = [op.type for op in graph.get_operations() if op.type.endswith('PartitionedCall')]
       assert len(kinds) == calls * num_towers
       with run_session() as session:
