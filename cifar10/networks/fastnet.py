@@ -187,15 +187,12 @@ def whitening_kernel(images: np.ndarray, data: DatasetInfo) -> np.ndarray:
   return np.concatenate([kernel, -kernel], -1).astype(np.float32)
 
 
-def identity_initializer(
-  shape: Sequence[int], dtype: tf.DType | str = 'float32', partition_info: object = None
-) -> tf.Tensor:
+def identity_initializer(shape: Sequence[int], dtype: tf.DType | str = 'float32') -> tf.Tensor:
   """Returns a convolution kernel whose first outputs are its inputs (paper, section 3.3).
 
   Of [height, width, in, out], height and width odd, output i < in is input i; the others are
   uniform of variance 1 / (3 fan-in), as in PyTorch's layers.
   """
-  del partition_info  # `get_variable` passes it.
   height, width, inputs, outputs = shape
   # Not a constant: the graph, and so every event file, would hold the constant's zeros.
   around = [[height // 2] * 2, [width // 2] * 2, [0, 0], [0, 0]]
