@@ -318,7 +318,6 @@ class ResNet(Layers):
     `activate_before_residual` is an argument of every block, without effect in this one, whose
     input has been through a ReLU.
     """
-    del activate_before_residual
     with tf.compat.v1.variable_scope(name, 'residual_v1'):
       shortcut = self._parameter_free_shortcut(x, in_filter, out_filter, stride)
       x = self._conv_bn_relu(x, kernel_size, out_filter, 1, stride)

@@ -46,11 +46,10 @@ class SharedControl(tf.compat.v1.train.SessionRunHook):
   """A process's access to the state, and the session hook by which it obeys.
 
   The chief sets `state`, and the hook writes it where that has changed; a worker's reads it in
-  every step.
+  every step. The vector lies on the `device`.
   """
 
   def __init__(self, device: str = '/device:CPU:0', is_chief: bool = True):
-    """`device`: the device of the vector."""
     self.state = ControlState()
     self._device, self._is_chief = device, is_chief
 

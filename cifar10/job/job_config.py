@@ -87,10 +87,9 @@ def adopt_config(
     given = {name: given[name] for name in given if name not in of_training}
   different = [name for name in job if name in fixed & set(given) and job[name] != given[name]]
   if training:  # Checkpoints hold the variables of one optimizer.
-    switches = [each.name for each in declared if each.switch]
     for name in set(job) - set(given):
       require_given(flag_of(name), job[name])
-    for name in switches:
+    for name in (each.name for each in declared if each.switch):
       is_function = isinstance(job[name], str)
       if job[name] != here[name] if is_function else bool(job[name]) != bool(here[name]):
         different.append(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from cifar10.core import gone, start_tensorflow
@@ -105,11 +105,10 @@ class ResNetFamily(Family):
     return f'ResNet-{self.num_layers}'
 
 
-def _are_widths(widths: Sequence[int]) -> bool:
-  return len(widths) == 3 and 24 <= widths[0] <= widths[1] <= widths[2] <= 4096
-
-
-_WIDTHS = Check(_are_widths, 'must be three numbers that do not fall, from 24 to 4096')
+_WIDTHS = Check(
+  lambda widths: len(widths) == 3 and 24 <= widths[0] <= widths[1] <= widths[2] <= 4096,
+  'must be three numbers that do not fall, from 24 to 4096',
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +125,7 @@ class FastNetFamily(Family):
     (),
     'widths of a small proxy network that is trained beside the other one and chooses the harder '
     'half of each batch, which both train on; none: all is trained on',
-    Check(lambda widths: not widths or _are_widths(widths), f'{_WIDTHS.remedy}, or none'),
+    Check(lambda widths: not widths or _WIDTHS.accepts(widths), f'{_WIDTHS.remedy}, or none'),
   )
   convs_per_group: int = _of_shape(
     2, 'convolutions a group; from 3 on with a shortcut', between(1, 100)
