@@ -16,13 +16,11 @@ He et al. 2016, 'Identity Mappings in Deep Residual Networks' (arXiv 1603.05027)
 He et al. 2015, 'Delving Deep into Rectifiers' (arXiv 1502.01852): initialisation.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -33,7 +31,7 @@ from cifar10.options.families import AVERAGE, CONVOLUTION, HEAD, OFFSET, SCALE
 _NHWC_OR_NCHW = {'channels_last': 'NHWC', 'channels_first': 'NCHW'}
 # The collections of variables that are saved with the network, but have no gradient.
 UNTRAINED = [tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, tf.compat.v1.GraphKeys.MODEL_VARIABLES]
-Initializer: TypeAlias = 'Callable[..., tf.Tensor]'  # Of a shape and a dtype, as TensorFlow's.
+Initializer = Callable[..., tf.Tensor]  # Of a shape and a dtype, as TensorFlow's.
 
 
 class LayerSettings(NamedTuple):

@@ -4,8 +4,6 @@ Each call does what the command does in that mode, with the same options: --trai
 `train_steps`. Where the command refuses something, the call raises `InputError`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

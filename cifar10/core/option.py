@@ -5,8 +5,6 @@ their help, the refusal of wrong values, the job's configuration and docs/flags.
 this declaration.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

@@ -5,8 +5,6 @@ then a substring, which one op cuts for the whole batch, with an offset for each
 3,840 contiguous bytes, where a gather of pixels would make 1,024 copies of three.
 """
 
-from __future__ import annotations
-
 import math
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Builds a job's network from its hyper-parameters."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 

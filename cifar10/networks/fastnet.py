@@ -11,8 +11,6 @@ takes few passes over the memory. With three convolutions a group, as in the pap
 96 %, the input of the second is added to the output of the third.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence

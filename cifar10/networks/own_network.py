@@ -3,8 +3,6 @@
 How to write one: docs/python.md, "A network of your own".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -12,8 +12,6 @@ Zagoruyko and Komodakis 2016, 'Wide Residual Networks', arXiv 1605.07146, table 
   mean, dense              1     10      10     10
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 

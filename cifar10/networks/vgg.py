@@ -14,8 +14,6 @@ and one dense layer instead of three (the paper's 224x224 images leave 7x7 pixel
 The names count the paper's layers: VGG-16 has 13 convolutions and, here, one dense layer.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from cifar10.options.families import VGG_CONVS_PER_GROUP

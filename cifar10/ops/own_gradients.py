@@ -9,8 +9,6 @@ whose bias costs nothing once it has stopped learning. `compiled_relu_of_sum` is
 residual block, as one loop as well.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import tempfile

@@ -4,8 +4,6 @@ It loads no TensorFlow: what a family's options describe, networks/families.py b
 your own is a subclass of `Family` with a `NETWORK`, or a function (docs/python.md).
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Parses the command line of training: one flag for each declared option."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import functools

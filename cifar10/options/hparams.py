@@ -1,7 +1,5 @@
 """Hyper-parameters: all options of training that belong to no network family, and the recipes."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Options of where a job runs and what it saves; plan.py refuses what does not fit together."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from cifar10.core.errors import InputError

@@ -1,7 +1,5 @@
 """The Estimator's model function: towers, optimizer and metrics as EstimatorSpecs."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

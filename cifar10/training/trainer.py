@@ -1,7 +1,5 @@
 """The Estimator that trains a job: under its lock, with its configuration, hooks, and end."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +61,7 @@ class JobEstimator(tf_estimator.Estimator):
 
   def train(
     self, input_fn: Callable[..., Any], hooks: Sequence[Any] | None = None, **more: Any
-  ) -> JobEstimator:
+  ) -> 'JobEstimator':
     """As TensorFlow's, unless the job has ended early and that still holds.
 
     Raises InputError where the job belongs to another configuration, or the loss became NaN;
