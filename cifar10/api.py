@@ -25,14 +25,10 @@ from cifar10.core.option import FUNCTION, as_text, declarations, flag_of
 from cifar10.exporters import export as exporting
 from cifar10.exporters import predict as predicting
 from cifar10.job import run as job_run
-from cifar10.job.run import Run
 from cifar10.options import flags
 from cifar10.options.hparams import Augmentation, HParams
 from cifar10.options.run_options import PRETRAINED, RunOptions
-from cifar10.plan import Plan
 from cifar10.training import dry_run, estimator, evaluator, experiment
-from cifar10.training.estimator import Answers, Predictor
-from cifar10.training.experiment import Experiment
 
 Result = dict[str, Any]  # What a command prints as one JSON object.
 # Each flag of these adds one value.
@@ -102,7 +98,7 @@ def train(
 
 def make_experiment(
   job_dir: Any, data_dir: Any, *, callbacks: Any = (), **options: Any
-) -> Experiment:
+) -> experiment.Experiment:
   """Returns the Estimator and the two specs of a job, for `tf.estimator.train_and_evaluate`.
 
     tf.estimator.train_and_evaluate(*cifar10.make_experiment('job', 'data', num_layers=20))
@@ -140,7 +136,7 @@ def evaluate(job_dir: Any, data_dir: Any, *, callbacks: Any = (), **options: Any
   return result
 
 
-def predict(job_dir: Any, images: Any = (), **options: Any) -> Answers | list[Result]:
+def predict(job_dir: Any, images: Any = (), **options: Any) -> estimator.Answers | list[Result]:
   """Classifies images by a job's network.
 
   Args:
@@ -168,7 +164,7 @@ def export(job_dir: Any, **options: Any) -> Result:
   return result
 
 
-def load(job_dir: Any, **options: Any) -> Predictor:
+def load(job_dir: Any, **options: Any) -> estimator.Predictor:
   """Loads a job's network, to be called with images; options as for `predict`."""
   if options.get('out') is not None:
     raise InputError('out is for images in files; it cannot take the answers to an array')
@@ -177,7 +173,7 @@ def load(job_dir: Any, **options: Any) -> Predictor:
 
 
 def results(
-  planned: Plan, callbacks: Any = (), monitor: SignalMonitor | None = None
+  planned: plan.Plan, callbacks: Any = (), monitor: SignalMonitor | None = None
 ) -> Iterator[Result]:
   """Runs a plan, for the command, too; yields the JSON objects to print, the result last.
 
@@ -197,7 +193,7 @@ def results(
     yield from _results(command, job_run.begin(hparams, options, role, own))
 
 
-def _results(command: flags.Command, run: Run) -> Iterable[Result]:
+def _results(command: flags.Command, run: job_run.Run) -> Iterable[Result]:
   """Runs one mode, or one task's part of it."""
   if command.dry_run:
     return [dry_run.dry_run(run, with_evaluations=command.mode == 'train_and_evaluate')]
@@ -207,7 +203,7 @@ def _results(command: flags.Command, run: Run) -> Iterable[Result]:
     return [evaluator.follow(run)]
   if command.mode == 'predict':
     return predicting.run(run, command.images, command.out or '')
-  modes: dict[str, Callable[[Run], Result]] = {
+  modes: dict[str, Callable[[job_run.Run], Result]] = {
     'train_and_evaluate': experiment.train_and_evaluate,
     'train': experiment.train,
     'evaluate': evaluator.evaluate_once,
@@ -242,7 +238,7 @@ def _call(mode: str, given: Mapping[str, Any], callbacks: Any = ()) -> Any:
   return found
 
 
-def _plan(mode: str, options: Mapping[str, Any]) -> Plan:
+def _plan(mode: str, options: Mapping[str, Any]) -> plan.Plan:
   """Checks these options as the command would be given them; raises InputError."""
   given = dict(options)
   named = str(given['job_dir'])

@@ -15,7 +15,6 @@ import time
 from cifar10.core import cli, files
 from cifar10.core.errors import CommandError
 from cifar10.job import control_requests, stop_record
-from cifar10.job.control_requests import RATES
 
 
 def main() -> None:
@@ -56,7 +55,7 @@ def _lift(job_dir: str, order: str) -> dict[str, object]:
   if verb == 'go-on' and stop_record.read(job_dir):
     stop_record.lift(job_dir)
     return {'ok': True, 'answer': 'the job goes on when it is started'}
-  rates = control_requests.read_rates(job_dir) if verb in RATES else {}
+  rates = control_requests.read_rates(job_dir) if verb in control_requests.RATES else {}
   if value is None and rates.pop(verb, None) is not None:
     control_requests.remember_rates(job_dir, rates)
     return {'ok': True, 'answer': f'{verb} follows the schedule when the job is started'}

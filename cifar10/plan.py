@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cifar10.cluster import tf_config
-from cifar10.cluster.tf_config import Cluster
 from cifar10.core import files, gone, limits, option
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
@@ -48,7 +47,7 @@ class Plan(NamedTuple):
   command: Command
   hparams: HParams
   options: RunOptions
-  cluster: Cluster
+  cluster: tf_config.Cluster
 
 
 def check(given: Mapping[str, Any], tasks: str | None = None) -> Plan:
@@ -62,7 +61,7 @@ def check(given: Mapping[str, Any], tasks: str | None = None) -> Plan:
   options = RunOptions(**option.picked(given, RunOptions))
   _check_mode(command, options)
   training = command.mode in _TRAINING
-  cluster, tasks = Cluster(), tasks or os.environ.get('TF_CONFIG')
+  cluster, tasks = tf_config.Cluster(), tasks or os.environ.get('TF_CONFIG')
   if tasks and training:
     cluster = tf_config.parse_cluster(tasks, num_ps_needed=0 if options.distribute else 1)
   learning = {name: given[name] for name in set(given) - option.names(Command, RunOptions)}
@@ -145,7 +144,7 @@ def _check_needs(given: Mapping[str, Any], hparams: HParams, options: RunOptions
 
 
 def _rules(
-  hparams: HParams, options: RunOptions, cluster: Cluster, mode: str
+  hparams: HParams, options: RunOptions, cluster: tf_config.Cluster, mode: str
 ) -> list[tuple[object, str]]:
   """Returns what must not be true of a run, of what it trains and of its tasks, with a message."""
   no_ema = '--use-ema: this job is trained without --ema-decay; leave it out, or add that'

@@ -18,7 +18,6 @@ from cifar10.core import devices, limits
 from cifar10.core.errors import InputError
 from cifar10.data import manifest, records
 from cifar10.data.augmentation import as_strings, augment, crop, fold_in, own_augmentation, pad
-from cifar10.data.manifest import IMAGE_BYTES
 from cifar10.options.hparams import Augmentation
 
 TRAIN_AND_VALIDATION = 'train+validation'
@@ -30,7 +29,7 @@ _CHUNK = 1000  # Examples parsed at a time: limits the strings held beside the d
 # Not AUTOTUNE, which would settle on a number after all is parsed. Each takes about 15 MB.
 _CHUNKS_AT_A_TIME = min(4, limits.cores())
 # Least bytes of an image in a batch: as read, cropped and mirrored (uint8), and as float32.
-_BATCH_BYTES = 7 * IMAGE_BYTES
+_BATCH_BYTES = 7 * manifest.IMAGE_BYTES
 
 # AutoGraph has no Python loop or branch to convert here; its search takes half a second, and its
 # files stay in the temporary folder when the process is killed.

@@ -18,7 +18,6 @@ from cifar10.core.logs import log
 from cifar10.core.option import flag_of
 from cifar10.data.manifest import DatasetInfo
 from cifar10.job import control_requests, job_config, metrics_log, stop_record, variable_files
-from cifar10.job.stop_record import StopReason
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 
@@ -64,7 +63,7 @@ class Run:
   placement: Placement  # the devices of towers and variables
   # Name and maker of each callback of the user's own.
   own_callbacks: Sequence[tuple[str, Callable[['Run'], Any]]] = ()
-  stop_reason: StopReason | None = None  # why training is to end after this step
+  stop_reason: stop_record.StopReason | None = None  # why training is to end after this step
   # In training only:
   examples_per_epoch: int = 0
   evaluates: bool = False  # whether checkpoints are evaluated, by this process or beside it
@@ -131,7 +130,7 @@ class Run:
     The same command then says why; `python -m cifar10.control JOB go-on` lifts it. For an option
     of early stopping, `name` is its name and `value` what has reached the limit.
     """
-    reason = StopReason(name, message, value)
+    reason = stop_record.StopReason(name, message, value)
     if self.stop_reason is None:  # The first reason counts.
       self.stop_reason = reason
       log.info('ending: %s', message)

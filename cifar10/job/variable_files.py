@@ -13,7 +13,6 @@ import tensorflow as tf
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.job import checkpoints, job_config, pretrained
-from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.options.families import PROXY
 from cifar10.options.run_options import PRETRAINED, RunOptions
 
@@ -56,7 +55,7 @@ class VariableFile(NamedTuple):
     A variable is trainable if it has a slot. Without any slots that is unknown, and every variable
     of the network counts as trainable unless it is an average.
     """
-    averages = {name for name in self.arrays if name.endswith((EMA_SUFFIX, *_MOVING))}
+    averages = {name for name in self.arrays if name.endswith((checkpoints.EMA_SUFFIX, *_MOVING))}
     slots = {name for name in self.arrays if self._beside(name)} - averages
     trained = set(map(self._beside, slots)) or set(self.shapes)
     kinds = {'other': self.arrays, 'trainable': trained, 'slot': slots, 'average': averages}

@@ -22,7 +22,6 @@ from cifar10.core.option import (
   values,
 )
 from cifar10.options import families
-from cifar10.options.families import Family
 from cifar10.options.run_options import RunOptions
 
 _of_distortion = functools.partial(option, needs='use_distortion_for_training')
@@ -68,7 +67,7 @@ class Augmentation(Options):
 class HParams(Options):
   """The hyper-parameters of a training. Defaults are those of the old program unless noted."""
 
-  family: Family = dataclasses.field(default_factory=families.ResNetFamily)
+  family: families.Family = dataclasses.field(default_factory=families.ResNetFamily)
   augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
 
   # Data.

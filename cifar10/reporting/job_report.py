@@ -13,7 +13,6 @@ from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.data import manifest
-from cifar10.data.manifest import DatasetInfo
 from cifar10.job import checkpoints, job_config, metrics_log
 from cifar10.job import run as job_run
 from cifar10.options.hparams import all_values
@@ -124,7 +123,7 @@ class JobReport(NamedTuple):
   path: str
   name: str  # That of its folder.
   history: History
-  data: DatasetInfo
+  data: manifest.DatasetInfo
   options: dict[str, Any]  # By name.
   best: Mapping[str, Any] | None  # The evaluation that chose the checkpoint in best/.
   notes: list[str]  # Doubts about the numbers, and what is missing.

@@ -12,7 +12,6 @@ from cifar10.core import files
 from cifar10.core.logs import format_duration, log
 from cifar10.job import checkpoints
 from cifar10.job import run as job_run
-from cifar10.job.run import Run
 from cifar10.training import experiment, network_builder, schedules, trainer
 from cifar10.training.evaluator import Evaluator
 
@@ -21,7 +20,7 @@ _TIMED_STEPS = 10
 _NEVER = 1 << 30  # A step that no dry run reaches.
 
 
-def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
+def dry_run(run: job_run.Run, *, with_evaluations: bool) -> dict[str, Any]:
   """Checks all that a training checks; returns its size and duration.
 
   In a cluster it checks this task's configuration and connects to no other task: the chief and the
@@ -68,7 +67,7 @@ def dry_run(run: Run, *, with_evaluations: bool) -> dict[str, Any]:
   return report
 
 
-def _seconds_per_step(run: Run) -> float:
+def _seconds_per_step(run: job_run.Run) -> float:
   """Trains for some steps as a process alone, in a temporary job dir; returns their mean time."""
   timer = _StepTimer()
   is_new = run.is_chief and not checkpoints.survey(run.job_dir).newest

@@ -13,7 +13,6 @@ from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.job import checkpoints, variable_files
-from cifar10.job.checkpoints import EMA_SUFFIX
 from cifar10.job.run import Run
 from cifar10.training import network_builder, optimizers
 from cifar10.training.inference import CLASSES, IMAGES, PROBABILITIES
@@ -142,7 +141,7 @@ class Predictor(Restored, contextlib.AbstractContextManager['Predictor']):
     keys = tf.compat.v1.GraphKeys
     trained = {each.op.name: each for each in session.graph.get_collection(keys.GLOBAL_VARIABLES)}
     variables = self.session.graph.get_collection(keys.GLOBAL_VARIABLES)
-    suffix = EMA_SUFFIX if self._run.options.use_ema else ''
+    suffix = checkpoints.EMA_SUFFIX if self._run.options.use_ema else ''
     names = [each.op.name for each in variables]
     values = session.run([trained.get(name + suffix, trained[name]) for name in names])
     fed = {each.initializer.inputs[1]: value for each, value in zip(variables, values)}

@@ -18,7 +18,6 @@ from cifar10.core import files, logs
 from cifar10.core.errors import StorageError, TaskLostError
 from cifar10.core.logs import log
 from cifar10.data import input_pipeline
-from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.data.python_source import PythonSource
 from cifar10.job import checkpoints, job_config, metrics_log, stop_record
 from cifar10.job.run import Run
@@ -28,7 +27,7 @@ from estimator_again import estimator as tf_estimator
 
 _FAR = 0.15  # A lower accuracy by more is no chance, even of a hundred images.
 _LOOK_SECONDS = 1  # Between two looks at the latest checkpoint.
-Examples = Cifar10DataSet | PythonSource
+Examples = input_pipeline.Cifar10DataSet | PythonSource
 Metrics = Mapping[str, Any]  # By name: float32 scalars, and the matrix under MATRIX.
 
 
@@ -38,7 +37,7 @@ def held_out(run: Run, subset: str) -> Examples:
   Raises InputError where the subset is missing or damaged, or a batch does not fit into the memory.
   """
   source = run.hparams.validation_source
-  found: Examples = Cifar10DataSet(run.data_dir, subset)
+  found: Examples = input_pipeline.Cifar10DataSet(run.data_dir, subset)
   if subset == 'validation' and source:
     found = PythonSource('--validation-source', source, run.data.num_classes, examples_per_epoch=0)
   count = found.num_examples_per_epoch()

@@ -11,7 +11,6 @@ from cifar10.core.option import flag_of
 from cifar10.core.user_code import imported
 from cifar10.data import input_pipeline
 from cifar10.data.augmentation import own_augmentation
-from cifar10.data.input_pipeline import Cifar10DataSet
 from cifar10.data.python_source import PythonSource
 from cifar10.job import checkpoints
 from cifar10.job.run import Run
@@ -106,7 +105,7 @@ def training_examples(run: Run) -> Examples:
   """Returns the examples to train on; raises InputError if a source cannot be found."""
   hparams = run.hparams
   if not hparams.source:
-    return Cifar10DataSet(
+    return input_pipeline.Cifar10DataSet(
       run.data_dir,
       hparams.train_on,
       hparams.use_distortion_for_training,

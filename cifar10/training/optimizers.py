@@ -15,7 +15,6 @@ from cifar10.core.errors import InputError
 from cifar10.core.user_code import called
 from cifar10.job.checkpoints import EMA_SUFFIX, Saver
 from cifar10.options import families
-from cifar10.options.families import Group
 from cifar10.options.hparams import HParams
 from cifar10.training.schedules import Rates
 from cifar10.training.towers import Gradients
@@ -44,7 +43,7 @@ class Groups:
   hparams: HParams
   roles: Mapping[str, str]  # Of each variable, by its operation's name, when it is asked for.
 
-  def of(self, variable: tf.Variable) -> Group:
+  def of(self, variable: tf.Variable) -> families.Group:
     with families.own_code(self.hparams.family):
       return self.hparams.family.group(self.roles[variable.op.name], self.hparams)
 

@@ -10,7 +10,6 @@ from cifar10.core.errors import InputError
 from cifar10.core.logs import log, one_line
 from cifar10.job import checkpoints, variable_files
 from cifar10.job.run import Run
-from cifar10.job.variable_files import VariableFile
 from cifar10.training import network_builder
 from model_base import Initializer
 
@@ -50,7 +49,7 @@ def initializers(run: Run) -> dict[str, Initializer]:
   return made
 
 
-def _taken(source: VariableFile, shapes: Mapping[str, list[int]]) -> list[str]:
+def _taken(source: variable_files.VariableFile, shapes: Mapping[str, list[int]]) -> list[str]:
   """Returns the names of variables that fit; logs those that do not, on both sides."""
   theirs = source.shapes
   # A counter of a user's network begins anew. 'V' is bfloat16.
