@@ -7,9 +7,9 @@ is [height, width, in, out] in both, so one checkpoint serves both formats.
 Variables are float32 always. With `dtype=tf.bfloat16` kernels are cast where they are used and
 activations are bfloat16; batch-norm parameters and statistics and the logits stay float32.
 
-The caller names every layer's variable scope, so a second network built with `reuse=True` shares
-the variables of the first, in any order of building. Layers without a name are numbered within the
-enclosing scope, as those of `tf.layers`: conv, conv_1.
+Layers have variable scopes, named by the caller, or else numbered within the enclosing one as those
+of `tf.layers`: conv, conv_1. A second network built with `reuse=True` shares the variables of the
+first; where layers are named, in any order of building.
 
 Papers: He et al. 2015, 'Deep Residual Learning for Image Recognition' (arXiv 1512.03385): v1;
 He et al. 2016, 'Identity Mappings in Deep Residual Networks' (arXiv 1603.05027): v2;
@@ -144,7 +144,7 @@ class Layers:
   def _zeros_after(
     self, x: tf.Tensor, kernel_size: tuple[int, int], strides: int, pool_size: int
   ) -> own_gradients.Zeros:
-    """Returns the zeros that make a centre of each pixel that strides and the pool do not skip."""
+    """Returns the zeros after rows and columns that the last centre which is read still needs."""
     after: list[int | tf.Tensor] = [size // 2 for size in kernel_size]
     for i, axis in enumerate(self._spatial_axes):
       if after[i] and (strides > 1 or pool_size > 1):

@@ -36,7 +36,7 @@ class Role:
     evaluates_on_the_way: whether training in this process evaluates its checkpoints.
     evaluates_at_the_end: whether this process makes the last evaluation.
     updates_moving_averages: whether this process updates batch norm's moving averages.
-    counts_steps: whether each run of this process's session makes one global step.
+    counts_steps: whether this process counts global steps by its own runs; others read the count.
   """
 
   def __init__(
@@ -96,7 +96,7 @@ class Role:
     )
 
   def exchanged(self, gradients: Gradients) -> Gradients:
-    """Returns dense (gradient, variable) pairs as other tasks and this process make them."""
+    """Returns dense (gradient, variable) pairs to apply: means of an all-reduce, or at servers."""
     if self.is_sync or not self.cluster.is_distributed:
       return gradients
     own, variables = zip(*gradients)

@@ -74,7 +74,7 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
       self._go = [_queue(f'go_{worker}') for worker in range(self.cluster.num_workers)]
     stores = [(bucket, self._accumulators(bucket)) for bucket in in_buckets(*zip(*gradients))]
     packed = [bucket.packed() for bucket, _ in stores]
-    own = self.cluster.worker if self._accumulators_of_a_bucket > 1 else 0
+    own = self.cluster.worker if self.in_order else 0
     pushed = []
     # A worker whose step is ahead began its batch before a chief's restart rolled that step back.
     with tf.device(global_step.device), tf.control_dependencies(packed):
@@ -105,7 +105,7 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
 
   def after_run(self, run_context: Any, run_values: Any) -> None:
     self._local_step = self._updated_step(run_context.session, run_values.results)
-    # The chief's request to end precedes its last update, and so the token of that.
+    # The chief writes its request to end before its last update, and so before that one's token.
     is_last = self._local_step >= self.last_step or self.control.state.ends
     if is_last:
       self._wait_for_save(run_context.session)

@@ -83,7 +83,7 @@ class Cluster:
   def tf_config(self) -> str:
     """TF_CONFIG for the Estimator: with a chief, without an evaluator.
 
-    Without tasks it trains and evaluates in one process, which an evaluator would do beside it.
+    A chief with an evaluator is listed even if alone: '{}' would make it evaluate beside that.
     """
     if not (self.is_distributed or (self.is_chief and self.has_evaluator)):
       return '{}'

@@ -49,8 +49,7 @@ def crop(padded: tf.Tensor, dy: tf.Tensor, dx: tf.Tensor, padding: int) -> tf.Te
   window_bytes = tf.fill(tf.shape(padded), HEIGHT * row_bytes)
   windows = tf.strings.substr(padded, dy * row_bytes + dx * DEPTH, window_bytes)
   rows = tf.io.decode_raw(windows, tf.uint8)
-  shape = [-1, HEIGHT, width, DEPTH]
-  images = tf.reshape(rows, shape)[:, :, :WIDTH]
+  images = tf.reshape(rows, [-1, HEIGHT, width, DEPTH])[:, :, :WIDTH]
   return tf.ensure_shape(images, [padded.shape[0], *images.shape[1:]])
 
 
@@ -86,7 +85,7 @@ def augment(
 def own_augmentation(
   batches: tf.data.Dataset, name: str, seed: int, worker: int, first_batch: int | tf.Tensor
 ) -> tf.data.Dataset:
-  """Returns training batches, whose first one has this number, as --augmentation NAME changes them.
+  """Returns training batches as --augmentation NAME changes them; the first is `first_batch`.
 
   The function is called with images uint8 [n, 32, 32, 3], labels int32 [n], or of a source rows
   float32 [n, classes], and a seed int32 [2], which depends on seed, worker and number alone.

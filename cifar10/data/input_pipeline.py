@@ -26,13 +26,13 @@ _PARTS = {subset: subset.split('+') for subset in (*manifest.SUBSETS, TRAIN_AND_
 _IN_CIFAR10 = {'train': 40_000, 'validation': 10_000, 'eval': 10_000}  # Examples.
 
 _CHUNK = 1000  # Examples parsed at a time: limits the strings held beside the decoded images.
-# Not AUTOTUNE, which would settle on a number after all is parsed. Each takes about 15 MB.
+# Not AUTOTUNE, whose tuning `without_autotune` switches off. Each takes about 15 MB.
 _CHUNKS_AT_A_TIME = min(4, limits.cores())
 # Least bytes of an image in a batch: as read, cropped and mirrored (uint8), and as float32.
 _BATCH_BYTES = 7 * manifest.IMAGE_BYTES
 
-# AutoGraph has no Python loop or branch to convert here; its search takes half a second, and its
-# files stay in the temporary folder when the process is killed.
+# AutoGraph has nothing to convert here: no loop or branch is of tensors. Its search takes half a
+# second, and its files stay in the temporary folder when the process is killed.
 no_autograph = tf.autograph.experimental.do_not_convert
 
 
@@ -100,7 +100,7 @@ class Cifar10DataSet:
   def make_batch(
     self, batch_size: int, seed: int = 0, worker: int = 0, first_example: int | tf.Tensor = 0
   ) -> tf.data.Dataset:
-    """Returns endless shuffled (and augmented) training batches; of no training subset `one_pass`.
+    """Returns endless shuffled (and augmented) training batches; for other subsets `one_pass`.
 
     They are (images uint8 [batch_size, 32, 32, 3], labels int32 [batch_size]), and may span the end
     of an epoch.
@@ -205,7 +205,7 @@ def input_fn(
   worker: int = 0,
   first_example: int | tf.Tensor | None = None,
 ) -> tf.data.Dataset:
-  """Returns the Estimator's input: batches cut into one shard for each tower.
+  """Returns batches cut into one shard for each tower, for an Estimator of your own.
 
   Args:
     data_dir, subset, use_distortion_for_training, augmentation: as of a `Cifar10DataSet`.

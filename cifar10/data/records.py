@@ -44,7 +44,7 @@ def parse_examples(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def write_records(path: str, images: np.ndarray, labels: Iterable[int]) -> None:
   """Writes images uint8 [n, 3072] and labels [n]; `path` appears when the file is complete.
 
-  Raises InputError where they are something else, of which other images or labels would be made.
+  Raises InputError for other types or shapes, whose bytes would be read as other images or labels.
   """
   images, numbers = np.asarray(images), np.array(list(labels))
   is_right = (images.dtype, images.shape) == (np.uint8, (*numbers.shape, IMAGE_BYTES))
@@ -125,7 +125,7 @@ def _fault(record: bytes, num_classes: int) -> str:
     feature = tf.train.Example.FromString(record).features.feature
   except Exception:  # Protobuf's own error, whose module depends on the release.
     return 'it is no tf.train.Example'
-  names = sorted(feature)
+  names = sorted(feature)  # First: looking a name up adds it.
   sizes = [len(image) for image in feature['image'].bytes_list.value]
   labels = [*feature['label'].int64_list.value]
   if sizes == [IMAGE_BYTES] and len(labels) == 1 and 0 <= labels[0] < num_classes:

@@ -66,7 +66,7 @@ class Run:
   stop_reason: stop_record.StopReason | None = None  # why training is to end after this step
   # In training only:
   examples_per_epoch: int = 0
-  evaluates: bool = False  # whether checkpoints are evaluated, by this process or beside it
+  evaluates: bool = False  # whether the mode has evaluations, here or in an evaluator
   # Saves, and evaluates if asked to; returns the checkpoint's path.
   save: Callable[[tf.compat.v1.Session, bool], str] = lambda session, evaluating: ''
   # Returns a function from images uint8 [n, 32, 32, 3] to probabilities float32 [n, classes], by

@@ -35,7 +35,7 @@ class StagedResNet(FamilyNetwork, ResNet):
     version: int = 2,
     activates_first: bool = False,
   ) -> tf.Tensor:
-    """Returns the logits of stages of these widths, each of so many blocks of ResNet's `residual`s.
+    """Returns the logits; each stage has one of the `widths`, and `blocks` blocks of `residual`.
 
     A block of `version` 1 ends with a ReLU (2015), one of 2 begins with bn and relu (2016); if it
     `activates_first`, the first block's shortcut starts after them.

@@ -29,7 +29,7 @@ def model_function(run: Run, training: Training | None = None) -> ModelFn:
 
 
 def run_config(run: Run) -> tf_estimator.RunConfig:
-  """Returns the Estimator's RunConfig for this task of a cluster, whose tasks all train."""
+  """Returns the Estimator's RunConfig of this process, which trains alone or in a cluster."""
   with tf_config(run.cluster):
     return tf_estimator.RunConfig(
       model_dir=run.job_dir,

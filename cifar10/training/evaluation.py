@@ -17,11 +17,16 @@ def metrics(
   loss_parts: Mapping[str, tf.Tensor],
   has_views: bool,
 ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
-  """Returns values and updates for `EstimatorSpec`, each an exact mean over the n examples.
+  """Returns values and updates for `EstimatorSpec`, each an exact mean over the examples.
 
   'per_class_accuracy/cat' is NaN for a class without examples; `MATRIX` is the confusion matrix.
-  Labels are int32 [n], loss parts float32 [n] or scalars. Where an image `has_views`, by test-time
-  augmentation, the accuracy without them is there, too.
+
+  Args:
+    labels: int32 [n].
+    inferred: what the network says of the n images.
+    classes: the names, by label.
+    loss_parts: float32 [n], or scalars, by name.
+    has_views: whether test-time augmentation is used; then `without_tta` is measured, too.
   """
   mean = tf.compat.v1.metrics.mean
   top5 = tf.nn.in_top_k(labels, inferred.logits, min(5, len(classes)))

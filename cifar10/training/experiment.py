@@ -36,8 +36,8 @@ class Experiment(NamedTuple):
 def train_and_evaluate(run: Run) -> dict[str, Any]:
   """Trains to the last step with evaluations on the way, then evaluates the test split once.
 
-  In a cluster the chief and the workers train, each with this call. If TF_CONFIG lists an
-  evaluator, it evaluates on the way and at the end in place of the chief.
+  In a cluster the chief and the workers train, each with this call; on the way only an evaluator
+  that TF_CONFIG lists evaluates, and it makes the last evaluation in place of the chief, too.
 
   Returns the last evaluation, as the program prints it; for a worker, its name and steps; for a
   chief with an evaluator, the last checkpoint. Raises InputError where data are missing or not the
@@ -70,10 +70,10 @@ def _trained(run: Run, estimator: JobEstimator) -> dict[str, Any]:
 
 
 def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
-  """Returns the Estimator and the two specs of a job's training; `with_evaluations` in any process.
+  """Returns the Estimator and the two specs of a job's training; writes nothing.
 
-  Everything that can be refused is refused here, and nothing is written. Raises InputError where
-  data are missing or not the job's, or the towers cannot share a batch.
+  `with_evaluations` is False for --mode train. Raises InputError for data that are missing, towers
+  that cannot share a batch, a user's own part that fails. What the job dir refuses `train` raises.
   """
   hparams, examples = run.hparams, training_examples(run)
   hparams.family.describe()  # A user's own may fail.
@@ -83,9 +83,11 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   input_pipeline.check_shards(hparams.train_batch_size, len(run.placement.tower_devices))
   input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
   count = examples.num_examples_per_epoch()
-  seen = hparams, examples.first_images, run.data
-  prepared = fastnet.prepare(*seen, run.session_config(), run.placement.num_gpus)
-  training = Training(run.role, count, *prepared, warm_start.initializers(run))
+  config, num_gpus = run.session_config(), run.placement.num_gpus
+  whitening, compiles = fastnet.prepare(
+    hparams, examples.first_images, run.data, config, num_gpus
+  )
+  training = Training(run.role, count, whitening, compiles, warm_start.initializers(run))
   run = dataclasses.replace(for_training(run, count), evaluates=with_evaluations)
   estimator = JobEstimator(run, training, examples)
   if with_evaluations and run.role.evaluates_at_the_end:
@@ -96,7 +98,7 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   return Experiment(
     estimator,
     tf_estimator.TrainSpec(batches, max_steps=run.last_step, hooks=hooks),
-    # Each checkpoint that is saved for it, on every example of the split.
+    # Every checkpoint (no throttle), on every example of the split (`steps` None: to its end).
     tf_estimator.EvalSpec(estimator.evaluator.input_fn, steps=None, throttle_secs=0),
   )
 

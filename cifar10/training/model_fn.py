@@ -93,8 +93,8 @@ class ModelFn:
   ) -> tf_estimator.EstimatorSpec:
     hparams = from_params(params)
     if mode == tf_estimator.ModeKeys.TRAIN:
-      if len(features) != (towers := len(self.placement.tower_devices)):  # Else some go unused.
-        raise InputError(f'num_shards is {len(features)} for {towers} towers; make it {towers}')
+      if len(features) != (count := len(self.placement.tower_devices)):  # Else some go unused.
+        raise InputError(f'num_shards is {len(features)} for {count} towers; make it {count}')
       # The Estimator's saver has each parameter server write a part, to a folder that all share.
       kept = config.keep_checkpoint_max if config else _KEPT
       saver = Saver(max_to_keep=kept, defer_build=True, save_relative_paths=True)
@@ -134,14 +134,14 @@ class ModelFn:
     gradients = towers.average_gradients([tower.gradients for tower in built], host)
     of_proxy = towers.average_gradients([half.gradients for half in halves], host) if halves else []
     examples = training.examples_per_epoch, hparams.train_batch_size * self.num_workers
-    with tf.control_dependencies([step]):  # It rises after the update, which waits for the rates.
+    with tf.control_dependencies([step]):  # Read before it rises, even if a --schedule ignores it.
       rates = learning_rates(hparams, step, *examples)
     role.control.build()
     rates = Rates(*role.control.rates(*rates))  # Or as `control` has set them.
     # Else every tower would update the same moving averages at each step.
     update_ops = built[0].update_ops if role.updates_moving_averages else ()
-    # Lookahead and --ema-decay average the moving averages, too, after their update. The chief of
-    # synchronous training updates variables after a step, which includes them.
+    # Lookahead and --ema-decay average the moving averages, too, after their update. A synchronous
+    # chief updates the variables after the whole step, and so after the moving averages.
     optimizer = make_optimizer(hparams, rates, groups, () if role.is_sync else update_ops)
     optimizer = role.optimizer(optimizer, hparams.train_steps)
     exchanged = role.exchanged(groups.scaled(gradients + of_proxy))
@@ -166,7 +166,7 @@ class ModelFn:
     network: model_base.Layers,
     proxy: model_base.Layers | None,
   ) -> tuple[list[Tower], list[HarderHalf]]:
-    """Builds all towers over one set of variables; with a proxy, of what that leaves to learn."""
+    """Builds all towers over one set of variables; with a proxy each learns a harder half."""
     hparams, built, halves = groups.hparams, [], []
     examples_per_step = hparams.train_batch_size * self.num_workers
     side = resolution(hparams, training.examples_per_epoch, examples_per_step)

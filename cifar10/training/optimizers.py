@@ -41,7 +41,7 @@ class Groups:
   """The parameter groups of variables, by their roles in the network."""
 
   hparams: HParams
-  roles: Mapping[str, str]  # Of each variable, by its operation's name, when it is asked for.
+  roles: Mapping[str, str]  # By operation name; filled while the towers are built.
 
   def of(self, variable: tf.Variable) -> families.Group:
     with families.own_code(self.hparams.family):
@@ -108,7 +108,7 @@ class MuonAndSgd:
   """Orthogonalised momentum for kernels of Muon's groups, another optimizer for all others.
 
   Jordan et al. 2024, 'Muon: An optimizer for hidden layers in neural networks', as in airbench94:
-  at every step the kernel, as a matrix with a row for each output channel, is scaled to the norm
+  at every step the kernel, as a matrix with a column for each output channel, is scaled to the norm
   sqrt(outputs) and moved by the learning rate times the orthogonal matrix nearest to its Nesterov
   momentum. It suits kernels before a normalisation, which makes their norm irrelevant.
   """
@@ -194,8 +194,7 @@ class Lookahead:
       averaged = []
       for quick, lasting in zip(fast, slow):
         mean = lasting + (1 - decay) * (quick - lasting)  # So that what is frozen stays the same.
-        with tf.control_dependencies([mean]):
-          averaged += [variable.assign(mean, read_value=False) for variable in (quick, lasting)]
+        averaged += [variable.assign(mean, read_value=False) for variable in (quick, lasting)]
       return tf.group(*averaged)
 
     # Before the first averaging the slow variables have their initial values.
@@ -259,7 +258,7 @@ class MovingAverage:
 def _companion(
   variable: tf.Variable, suffix: str, initial: Callable[[tf.Tensor], tf.Tensor] = tf.identity
 ) -> tf.Variable:
-  """Returns a variable beside another, saved under its name with this suffix; begins as it does."""
+  """Returns a variable named as another with a suffix, which begins with `initial` of its value."""
   with tf.init_scope(), tf.compat.v1.device(variable.device):  # It depends on no update.
     return tf.compat.v1.get_variable(
       variable.op.name + suffix,

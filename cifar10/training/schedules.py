@@ -85,7 +85,7 @@ def _phase(global_step: tf.Tensor, boundaries: Sequence[int]) -> tf.Tensor:
 def triangle(
   global_step: tf.Tensor, last_step: int, first: float, peak: float, last: float
 ) -> tf.Tensor:
-  """Returns a factor that rises from `first` to 1, then falls to `last` at the last step.
+  """Returns a factor that rises from `first` to 1, then falls to `last` after the last step.
 
   `peak` is the part of training that it rises in: 0 (no rise) to 1 (no fall).
   """

@@ -106,7 +106,7 @@ def build_tower(
   """Builds one tower for n normalised images, [n, 32, 32, 3]; labels as in `cross_entropies`.
 
   The network's `forward_pass` makes the variables or reuses them; `weight_decay` tells a variable's
-  coefficient in the penalty; `label_smoothing` is as there, too.
+  coefficient in the penalty; `label_smoothing` is that of `cross_entropies`.
   """
   logits = network.forward_pass(images)
   cross_entropy = tf.reduce_mean(cross_entropies(labels, logits, label_smoothing))
@@ -193,8 +193,8 @@ class Staged(tf.compat.v1.train.SessionRunHook):
 
   By default TensorFlow copies a batch when its step begins, and a GPU waits. Here each step takes
   the batch that the step before has put on its tower's device, and meanwhile puts the next one
-  there by `put`, like tensorpack's StagingInput: it takes `shards` in place of those given. As a
-  hook it puts the first ones there.
+  there by `put`, like tensorpack's StagingInput. A step reads `shards` in place of those given. As
+  a hook it puts the first ones there.
   """
 
   def __init__(self, shards: Shards, devices: Sequence[str]):
