@@ -64,9 +64,10 @@ class JobEstimator(tf_estimator.Estimator):
   ) -> 'JobEstimator':
     """As TensorFlow's, unless the job has ended early and that still holds.
 
-    Raises InputError where the job belongs to another configuration, or the loss became NaN;
-    StorageError where the job dir cannot be written; Terminated after SIGTERM, Ctrl-C or SIGHUP,
-    when the chief has saved.
+    Raises:
+      InputError: another process trains there, the job has other data, or the loss became NaN.
+      StorageError: the job dir cannot be written.
+      Terminated: the process received SIGTERM, Ctrl-C or SIGHUP; the chief has saved.
     """
     run = self._run
     if reason := still_ended(run.options):
@@ -84,7 +85,7 @@ class JobEstimator(tf_estimator.Estimator):
       own_hooks = self._make_hooks()
       try:
         self._make_up_for_an_evaluation()
-        # In a cluster the others must hear of it in a step.
+        # It is to end where it resumes: no step is made. In a cluster the others hear by a step.
         if run.stop_reason and run.step and not run.cluster.is_distributed:
           more |= {'steps': None, 'max_steps': run.step}
         # TensorFlow skips a finished job's training, and a task of an all-reduce that is gone again
@@ -103,7 +104,12 @@ class JobEstimator(tf_estimator.Estimator):
     return self
 
   def evaluate(
-    self, input_fn: Callable[..., Any], *, checkpoint_path: str | None = None, **more: Any
+    self,
+    input_fn: Callable[..., Any],
+    steps: int | None = None,
+    hooks: Sequence[Any] | None = None,
+    checkpoint_path: str | None = None,
+    name: str | None = None,
   ) -> Mapping[str, Any]:
     """Returns the metrics by name, 'global_step' among them.
 
@@ -111,8 +117,8 @@ class JobEstimator(tf_estimator.Estimator):
     Another input is evaluated as TensorFlow does.
     """
     if input_fn is not self.evaluator.input_fn:
-      return super().evaluate(input_fn, checkpoint_path=checkpoint_path, **more)
-    checkpoint = checkpoint_path or self.latest_checkpoint()
+      return super().evaluate(input_fn, steps, hooks, checkpoint_path, name)
+    checkpoint = checkpoint_path or checkpoints.find(self._run.job_dir, None)
     return self.evaluator.evaluate(self._run.split_on_the_way, checkpoint, on_the_way=True)
 
   def _make_hooks(self) -> list[Any]:
@@ -161,7 +167,7 @@ class JobEstimator(tf_estimator.Estimator):
         log.info('all go back from step %s to %s, the last one saved', reached, f'{run.step:,}')
 
   def _check_end(self) -> None:
-    """Notes the step that is saved; raises TaskLostError or Terminated before the last one."""
+    """Notes the saved step; raises TaskLostError for a lost task, Terminated for a signal."""
     run, cluster, monitor = self._run, self._run.cluster, self._run.role.monitor
     # What a worker has read is the step before its own. A job may have been finished before.
     is_done = run.step + 1 >= run.last_step or run.role.control.state.ends
@@ -184,7 +190,8 @@ class JobEstimator(tf_estimator.Estimator):
     if run.is_chief and reason:
       stop_record.write(run.job_dir, reason, run.step)
     elif run.is_chief and run.step < run.last_step:
-      reason = StopReason(stop_record.BY_CALLBACK, f'a callback ended it at step {run.step:,}')
+      ended = f'a callback or max_steps ended it at step {run.step:,}'
+      reason = StopReason(stop_record.BY_CALLBACK, ended)
     reason = reason or StopReason('train_steps', 'the last step was made')
     for callback in self.evaluator.callbacks:
       callback.on_train_end(reason.name, reason.message, run.step)

@@ -52,10 +52,14 @@ def test_train_and_evaluate_by_hand_is_the_commands_training(data_dir, tmp_path,
 def test_a_loop_of_ones_own_over_the_estimator(data_dir, tmp_path):
   """`evaluate` of another input is TensorFlow's: no callback hears of it."""
   made = cifar10.make_experiment(tmp_path / 'job', data_dir, **OPTIONS)
+  with pytest.raises(InputError, match='holds no checkpoint'):
+    made.estimator.evaluate(made.eval_spec.input_fn)
   made.estimator.train(made.train_spec.input_fn, max_steps=3)
+  [end] = events(tmp_path / 'job', 'end')
+  assert end['message'] == 'a callback or max_steps ended it at step 3'
   found = made.estimator.evaluate(made.eval_spec.input_fn)
   assert (found['global_step'], len(events(tmp_path / 'job', 'evaluate'))) == (3, 1)
-  other = made.estimator.evaluate(lambda: cifar10.input_fn(data_dir, 'eval', 1, 32))
+  other = made.estimator.evaluate(lambda: cifar10.input_fn(data_dir, 'eval', 1, 32), 1)
   assert 0 <= other['accuracy'] <= 1
   assert len(events(tmp_path / 'job', 'evaluate')) == 1
   made.estimator.train(made.train_spec.input_fn, max_steps=4)  # With callbacks of its own.
