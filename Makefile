@@ -34,7 +34,7 @@ NOT_NUMERICAL := names or parameters or refus or shapes or families or placed or
 ONE_CLUSTER := 'tests/test_local_cluster.py::test_every_task_ends[1-sync-1]'
 ALL_REDUCE := tests/test_local_cluster.py::test_all_reduce_makes_the_updates_that_parameter_servers_make
 
-.PHONY: install demo docs lock test test-kernels test-full test-slow test-hosts test-clusters test-quick test-short test-long test-all faults goldens lint size release bench-install gpu gpu-tests gpu-data gpu-fast94 gpu-resnet clean
+.PHONY: install demo docs lock test test-kernels test-full test-slow test-hosts test-clusters test-quick test-short test-long test-all faults goldens lint size release bench-install gpu gpu-tests gpu-data gpu-fast94 gpu-resnet gpu-settings clean
 
 install: $(STAMP)
 
@@ -164,13 +164,16 @@ TORCH_PYTHON := .venv-bench/bin/python
 # Of CIFAR-10, where it cannot be downloaded.
 ARCHIVE :=
 PEERS := --data-dir data --num-gpus 1 --torch-python $(TORCH_PYTHON)
-SETTINGS := TF_SYNC_ON_FINISH=0,TF_ENABLE_WINOGRAD_NONFUSED=0,force_gpu_compatible
+SETTINGS := TF_SYNC_ON_FINISH=0,TF_ENABLE_WINOGRAD_NONFUSED=0,TF_CUDNN_USE_AUTOTUNE=0,$\
+  TF_GPU_THREAD_MODE=gpu_private,TF_XLA_FLAGS=--tf_xla_auto_jit=2,$\
+  force_gpu_compatible,variables on the CPU
 gpu:
 	@$(or $(PYTHON),python3) tests/gpus.py
 	$(MAKE) GPU=1 install bench-install
 	$(MAKE) gpu-tests
 	$(MAKE) gpu-fast94
 	$(MAKE) gpu-resnet
+	$(MAKE) gpu-settings
 
 gpu-tests:
 	TEST_GPUS=1 $(GPU_PYTHON) -m pytest -m gpu
@@ -186,9 +189,15 @@ gpu-fast94: gpu-data
 
 gpu-resnet: gpu-data
 	$(GPU_PYTHON) benchmarks/training.py $(PEERS) --turns 5 --seconds 2 \
-	  --beside 'bare,keras,torch,torch compiled,$(SETTINGS)' > data/gpu.json
+	  --beside 'bare,keras,torch,torch compiled' > data/gpu.json
 	$(GPU_PYTHON) -m json.tool --indent 1 data/gpu.json benchmarks/results/training_gpu.json
 	$(GPU_PYTHON) benchmarks/report.py
+
+# What the program leaves alone, or has as its default on one GPU: rows of results/tried.csv.
+gpu-settings: gpu-data
+	$(GPU_PYTHON) benchmarks/training.py --data-dir data --num-gpus 1 --dtypes bfloat16 --turns 5 \
+	  --seconds 2 --beside '$(SETTINGS)' > data/gpu.json
+	$(GPU_PYTHON) -m json.tool --indent 1 data/gpu.json
 
 clean:
 	rm -rf $(VENV) $(VENV)-* $(DEMO)

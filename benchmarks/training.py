@@ -8,8 +8,8 @@
 - keras: `tf.keras` `fit` on the same layers (keras_peer.py), fed by the same batches;
 - torch, torch compiled: PyTorch's twin (torch_resnet.py), channels_last, autocast for bfloat16,
   whose batches come out of memory;
-- TF_SYNC_ON_FINISH=0, TF_ENABLE_WINOGRAD_NONFUSED=0, force_gpu_compatible: the program with a
-  setting that it leaves alone, of which only `--num-gpus 1` can show an effect;
+- TF_SYNC_ON_FINISH=0 and other settings of the environment, force_gpu_compatible, variables on the
+  CPU: the program with what it leaves alone, of which only `--num-gpus 1` can show an effect;
 - saving: the program with a checkpoint every 10 steps, not every 1,000: give it turns of a minute.
 
 With `--num-gpus 1` all compute on one GPU, and PyTorch's images lie there.
@@ -141,14 +141,10 @@ def _run(flags: argparse.Namespace) -> None:
   VARIANTS[flags.variant](flags, from_values(recipe_values('classic', given)))
 
 
-def _program(flags: argparse.Namespace, hparams: HParams, save_every_steps: int = 1000) -> None:
+def _program(flags: argparse.Namespace, hparams: HParams, **given: Any) -> None:
   """What cifar10_main.py runs, with one more hook."""
-  options = RunOptions(
-    job_dir=flags.job_dir,
-    data_dir=flags.data_dir,
-    num_gpus=flags.num_gpus,
-    save_every_steps=save_every_steps,
-  )
+  where = {'job_dir': flags.job_dir, 'data_dir': flags.data_dir, 'num_gpus': flags.num_gpus}
+  options = RunOptions(**{'save_every_steps': 1000, **where, **given})
   experiment.train(job_run.begin(hparams, options), [StepPrinter()])
 
 
@@ -198,7 +194,7 @@ def _train_op(
 ) -> tf.Operation:
   """Of the program's graph, in the default one, on a constant batch."""
   tf.compat.v1.train.get_or_create_global_step()
-  build = model_fn.get_model_fn(flags.num_gpus, 'CPU', 1)
+  build = model_fn.get_model_fn(flags.num_gpus, 'GPU' if flags.num_gpus else 'CPU', 1)
   shards = (tf.constant(images),), (tf.constant(labels),)
   return build(*shards, tf_estimator.ModeKeys.TRAIN, hparams).train_op
 
@@ -230,8 +226,13 @@ _TORCH = {'torch': [], 'torch compiled': ['--compile']}
 _LIMIT = 'convolutions (limit)'
 _GPU_COMPATIBLE = 'force_gpu_compatible'
 _SAVING = 'saving'
-_SETTINGS = ('TF_SYNC_ON_FINISH=0', 'TF_ENABLE_WINOGRAD_NONFUSED=0', _GPU_COMPATIBLE, _SAVING)
-_PROGRAMS = ('program', _SAVING, _GPU_COMPATIBLE)
+_ON_CPU = 'variables on the CPU'
+_ENVIRONMENT = (
+  *('TF_SYNC_ON_FINISH=0', 'TF_ENABLE_WINOGRAD_NONFUSED=0', 'TF_CUDNN_USE_AUTOTUNE=0'),
+  *('TF_GPU_THREAD_MODE=gpu_private', 'TF_XLA_FLAGS=--tf_xla_auto_jit=2'),
+)
+_SETTINGS = (*_ENVIRONMENT, _GPU_COMPATIBLE, _ON_CPU, _SAVING)
+_PROGRAMS = ('program', _SAVING, _ON_CPU, _GPU_COMPATIBLE)
 _ENDLESS = 10**6  # Steps: a process is killed long before.
 VARIANTS: dict[str, Callable[[argparse.Namespace, HParams], None]] = {
   'program': _program,
@@ -241,6 +242,7 @@ VARIANTS: dict[str, Callable[[argparse.Namespace, HParams], None]] = {
 }
 _OTHERS = [*VARIANTS, *_TORCH][1:]  # Than the program.
 VARIANTS[_GPU_COMPATIBLE] = _gpu_compatible
+VARIANTS[_ON_CPU] = functools.partial(_program, variable_strategy='CPU')
 VARIANTS[_SAVING] = functools.partial(_program, save_every_steps=10)
 
 

@@ -81,7 +81,7 @@ def check(given: Mapping[str, Any], tasks: str | None = None) -> Plan:
   limits.set_threads(intra=options.num_intra_threads, inter=options.num_inter_threads)
   if cluster.task_type in ('ps', 'evaluator'):  # The flags are for workers, which have the GPUs.
     os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
-    options = dataclasses.replace(options, num_gpus=0, variable_strategy='CPU', data_format=None)
+    options = dataclasses.replace(options, num_gpus=0, variable_strategy=None, data_format=None)
   return Plan(command, hparams, options, cluster)
 
 

@@ -194,9 +194,9 @@ def begin(
     variable_files.unpack_pretrained(options)
   hparams, role = with_dtype(hparams, num_gpus), role or Role(ALONE, options)
   data = job_config.described_data(options.job_dir, options.data_dir)
-  placement = Placement(
-    num_gpus, options.variable_strategy, options.num_cpu_towers, options.data_format
-  )
+  # To a single GPU each step would copy the CPU's variables, and back.
+  strategy = options.variable_strategy or ('GPU' if num_gpus == 1 else 'CPU')
+  placement = Placement(num_gpus, strategy, options.num_cpu_towers, options.data_format)
   return Run(hparams, options, role, data, placement, own_callbacks)
 
 

@@ -64,8 +64,10 @@ class RunOptions(Options):
   log_every: float = option(10.0, 'seconds between two progress lines in the log', POSITIVE)
   num_gpus: int | None = option(None, 'GPUs, a tower each; 0: the CPU (default: all)', at_least(0))
   num_cpu_towers: int = option(1, 'towers on virtual CPUs, where no GPU is used', between(1, 1024))
-  variable_strategy: str = option(
-    'CPU', 'device of the variables; GPU: spread over the GPUs by size', choices=('CPU', 'GPU')
+  variable_strategy: str | None = option(
+    None,
+    'device of the variables; GPU: spread over the GPUs by size (default: GPU for a single one)',
+    choices=('CPU', 'GPU'),
   )
   data_format: str | None = option(
     None,

@@ -3,11 +3,12 @@
 import logging
 
 import pytest
+import tensorflow as tf
 
 from cifar10.core import devices
 from cifar10.core.errors import InputError
-from cifar10.job.run import gpus_to_use, with_dtype
-from cifar10.options.hparams import from_values
+from cifar10.job.run import begin, gpus_to_use, with_dtype
+from cifar10.options.hparams import HParams, from_values
 from cifar10.options.run_options import RunOptions
 
 
@@ -42,3 +43,13 @@ def test_a_gpu_that_tensorflow_cannot_use_is_told_of(monkeypatch, caplog):
   assert gpus_to_use(RunOptions('job', num_gpus=0), 0) == 0
   assert gpus_to_use(RunOptions('job'), 1) == 1
   assert caplog.messages == []
+
+
+@pytest.mark.parametrize(('count', 'default'), [(0, 'CPU'), (1, 'GPU'), (2, 'CPU')])
+def test_a_single_gpu_has_the_variables(count, default, monkeypatch, data_dir):
+  """Which it would else copy at each step; they can be told to lie elsewhere."""
+  monkeypatch.setattr(devices, 'fast_dtype', lambda num_gpus: ('float32', ''))
+  monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: [kind] * count)
+  for asked, strategy in ((None, default), ('CPU', 'CPU')):
+    options = RunOptions('job', data_dir=data_dir, variable_strategy=asked)
+    assert begin(HParams(), options).placement[:2] == (count, strategy)
