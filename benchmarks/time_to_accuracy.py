@@ -27,9 +27,11 @@ os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')  # The runs need the 
 import commands
 import environment
 import peers
+import tensorflow as tf
 
 from cifar10.core import cli, devices, errors
-from cifar10.options import hparams
+from cifar10.job import run
+from cifar10.options import hparams, run_options
 
 
 def main() -> None:
@@ -40,6 +42,8 @@ def main() -> None:
     raise errors.InputError(
       f"--recipe {flags.recipe}, but PyTorch's twins are fast94's; leave --torch-python out"
     )
+  asked = run_options.RunOptions('.', num_gpus=flags.num_gpus)
+  run.gpus_to_use(asked, len(tf.config.list_physical_devices('GPU')))  # Refuses what is not here.
   dtype, _ = devices.fast_dtype(flags.num_gpus)
   twins = _twins(flags, dtype)
   ours: list[dict] = []

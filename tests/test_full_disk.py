@@ -60,6 +60,16 @@ def test_results_to_a_full_disk(old_job, data_dir):
   failed(result, 'standard output cannot be written (No space left on device)')
 
 
+def test_evaluating_a_job_that_may_only_be_read(run_here, old_job, data_dir, disk):
+  """TensorFlow would not say that it cannot write an event file into a folder that is there."""
+  job = shutil.copytree(old_job, disk / 'job')
+  (job / 'eval').mkdir()
+  subprocess.run(['mount', '-o', 'remount,ro', disk], check=True)
+  result = run_here('--mode', 'evaluate', '--job-dir', job, '--data-dir', data_dir)
+  assert succeeded(result)['subset'] == 'eval'
+  assert f'not kept for TensorBoard: --job-dir {job} cannot be used' in result.stderr
+
+
 @pytest.mark.slow
 def test_a_job_dir_that_vanishes(run_main, run_here, data_dir, tmp_path):
   """Moved away while it trains, and back: it goes on from its checkpoint."""

@@ -104,6 +104,7 @@ def test_convert_makes_what_the_generator_makes(tmp_path, run_here):
     ('train', {'train_steps': 'ten'}, '--train-steps'),
     ('train', {'network': lambda images, is_training, num_classes: None}, 'network'),
     ('train', {'callbacks': [print]}, 'callbacks'),
+    ('train', {'callbacks': 'my:callback'}, "callbacks gives 'my:callback'"),
     ('predict', {'images': [np.zeros([32, 32, 3], np.uint8)]}, 'images'),
     ('predict', {'images': np.zeros([1, 32, 32, 3], np.uint8), 'out': 'answers.csv'}, 'out'),
     ('predict', {'images': 'a.png', 'callbacks': [cifar10.Callback()]}, 'callbacks'),

@@ -54,7 +54,8 @@ def named_or_given(names: Sequence[str], objects: Any) -> list[tuple[str, Any]]:
   Raises InputError for a name that cannot be imported, and for an object that is no callback.
   """
   own = [(f'--callback {name}', imported('--callback', name)) for name in names]
-  for each in objects if isinstance(objects, Iterable) else [objects]:
+  several = isinstance(objects, Iterable) and not isinstance(objects, str)
+  for each in objects if several else [objects]:
     hook = _checked('callbacks', each)
     own.append((f'callback {type(each).__name__}', lambda run, hook=hook: hook))
   return own

@@ -90,8 +90,8 @@ class SignalMonitor:
   def _obey(self, number: signal.Signals) -> None:
     if not self.stopping:
       self.heard, self.stopping = number.name, True
-      more = '; after a second Ctrl-C nothing is saved' if number == signal.SIGINT else ''
-      log.info('%s: finishing the step%s', number.name, more)
+      more = '; a second Ctrl-C ends without a save' if number == signal.SIGINT else ''
+      log.info('%s: finishing the batch%s', number.name, more)
     if number != signal.SIGINT or self._kills_after_ctrl_c:
       late = f'the run did not end in {_STOP_SECONDS} s after {number.name}; the same command goes '
       self._end_or_exit(late + 'on from the last checkpoint', 128 + number)

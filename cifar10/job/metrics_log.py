@@ -9,6 +9,7 @@ event: tasks other than the chief write JOB/metrics-TASK.jsonl, and `read` merge
 """
 
 import contextlib
+import errno
 import fcntl
 import io
 import json
@@ -145,5 +146,7 @@ def drop_summaries_from(folder: str, step: int) -> None:
 
 def _summary_writer(folder: str) -> tf.compat.v1.summary.FileWriter:
   """Returns the writer of a folder's event file, which all share that write there."""
+  if os.path.isdir(folder) and not os.access(folder, os.W_OK):  # TensorFlow would not say so.
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
   with tf.Graph().as_default():  # Evaluations end outside of a graph, where a writer raises.
     return tf.compat.v1.summary.FileWriterCache.get(folder)

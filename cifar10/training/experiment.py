@@ -84,9 +84,7 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   input_pipeline.check_memory(hparams.train_batch_size, '--train-batch-size')
   count = examples.num_examples_per_epoch()
   config, num_gpus = run.session_config(), run.placement.num_gpus
-  whitening, compiles = fastnet.prepare(
-    hparams, examples.first_images, run.data, config, num_gpus
-  )
+  whitening, compiles = fastnet.prepare(hparams, examples.first_images, run.data, config, num_gpus)
   training = Training(run.role, count, whitening, compiles, warm_start.initializers(run))
   run = dataclasses.replace(for_training(run, count), evaluates=with_evaluations)
   estimator = JobEstimator(run, training, examples)

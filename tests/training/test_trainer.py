@@ -217,7 +217,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_p
         if 'images/s' in line and not any('images/s' in said for said in log[:-1]):
           process.send_signal(number)
     assert process.returncode == code, log
-    assert any(f'{number.name}: finishing the step' in line for line in log), log
+    assert any(f'{number.name}: finishing the batch' in line for line in log), log
     assert 'goes on from the last checkpoint' in log[-1]
     assert step == 0 or any(f'resuming at step {step:,} ' in line for line in log), log
     step_before, step = step, int(tf.train.latest_checkpoint(str(tmp_path)).rpartition('-')[2])
