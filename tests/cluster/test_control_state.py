@@ -16,21 +16,20 @@ ORDERS = [
 ]
 
 
-def test_workers_obey_what_the_chief_tells():
+def test_workers_obey_what_the_chief_tells(graph):
   """The schedule says 0.1 and 0.2."""
-  with tf.Graph().as_default():
-    chief, worker = SharedControl(), SharedControl(is_chief=False)
-    for control in (chief, worker):
-      control.build()
-    rates = worker.rates(0.1, 0.2)
-    with tf.compat.v1.Session() as session:
-      assert obeyed(worker, session) == (ControlState(), False)  # Nobody has told any.
-      np.testing.assert_allclose(session.run(rates), [0.1, 0.2])
-      chief.after_create_session(session, None)
-      for state in ORDERS:
-        chief.state = state
-        assert obeyed(chief, session) == obeyed(worker, session) == (state, state.ends)
-      np.testing.assert_allclose(session.run(rates), [0, 0.25])
+  chief, worker = SharedControl(), SharedControl(is_chief=False)
+  for control in (chief, worker):
+    control.build()
+  rates = worker.rates(0.1, 0.2)
+  with tf.compat.v1.Session() as session:
+    assert obeyed(worker, session) == (ControlState(), False)  # Nobody has told any.
+    np.testing.assert_allclose(session.run(rates), [0.1, 0.2])
+    chief.after_create_session(session, None)
+    for state in ORDERS:
+      chief.state = state
+      assert obeyed(chief, session) == obeyed(worker, session) == (state, state.ends)
+    np.testing.assert_allclose(session.run(rates), [0, 0.25])
 
 
 def obeyed(control, session):
@@ -48,7 +47,6 @@ def test_what_is_no_rate_is_refused(rate):
     ControlState().with_rate('muon_learning_rate', rate)
 
 
-def test_orders_are_in_no_collection():
-  with tf.Graph().as_default() as graph:
-    SharedControl().build()
-    assert graph.get_all_collection_keys() == []
+def test_orders_are_in_no_collection(graph):
+  SharedControl().build()
+  assert graph.get_all_collection_keys() == []

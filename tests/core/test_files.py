@@ -2,6 +2,7 @@
 
 import errno
 import os
+from os.path import join
 
 import pytest
 import tensorflow as tf
@@ -16,10 +17,6 @@ def folder(request, tmp_path):
   path = {'local': '', 'file://': 'file://', 'ram://': 'ram:/'}[request.param] + str(tmp_path)
   files.make_folder(path)
   return path
-
-
-def join(folder, *names):
-  return os.path.join(folder, *names)
 
 
 def names(folder):

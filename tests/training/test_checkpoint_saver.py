@@ -46,6 +46,13 @@ def _hook(kind, job_dir, callback, is_sync=True, has_evaluator=False, **options)
   return kind(run, [callback])
 
 
+@pytest.fixture
+def counted(graph):
+  """The global step, and another variable that counts."""
+  step = tf.compat.v1.train.get_or_create_global_step()
+  return step, tf.compat.v1.get_variable('average', [], tf.int64, tf.zeros_initializer())
+
+
 @pytest.mark.parametrize(
   ('options', 'saved'),
   [
@@ -55,23 +62,22 @@ def _hook(kind, job_dir, callback, is_sync=True, has_evaluator=False, **options)
     ({'has_evaluator': True}, [0, 3, 5]),  # It evaluates all, and --stop-without-gain counts them.
   ],
 )
-def test_a_checkpoint_is_saved_when_the_later_update_is_made(tmp_path, monkeypatch, options, saved):
+def test_a_checkpoint_is_saved_when_the_later_update_is_made(
+  counted, tmp_path, monkeypatch, options, saved
+):
   """A batch adds 1 to its average; the update after it counts the step: 3 and 3, not 4 and 3.
 
   At the start, every third one, at the end; those between them once their time has passed.
   """
   monkeypatch.setattr(checkpoint_saver, 'SECONDS', 0)
-  with tf.Graph().as_default():
-    step = tf.compat.v1.train.get_or_create_global_step()
-    average = tf.compat.v1.get_variable('average', [], tf.int64, tf.zeros_initializer())
-    seen = _Saved()
-    hook = _hook(checkpoint_saver.SaveHook, tmp_path, seen, **options)
-    hook._listeners = [listener := mock.Mock(**{'after_save.return_value': None})]
-    hooks = [hook, _Updates(step.assign_add(1))]
-    batch = average.assign_add(1)
-    with tf.compat.v1.train.SingularMonitoredSession(hooks) as session:
-      for _ in range(5):
-        session.run(batch)
+  (step, average), seen = counted, _Saved()
+  hook = _hook(checkpoint_saver.SaveHook, tmp_path, seen, **options)
+  hook._listeners = [listener := mock.Mock(**{'after_save.return_value': None})]
+  hooks = [hook, _Updates(step.assign_add(1))]
+  batch = average.assign_add(1)
+  with tf.compat.v1.train.SingularMonitoredSession(hooks) as session:
+    for _ in range(5):
+      session.run(batch)
   assert seen.values == [(at, at) for at in saved]
   # What an evaluation would follow.
   assert [call.args[1] for call in listener.after_save.call_args_list] == [0, 3, 5]
@@ -89,16 +95,12 @@ class _ReadLate(checkpoint_saver.SaveHook):
     super().after_run(run_context, run_values._replace(results=step))
 
 
-def test_no_step_is_saved_early_where_it_is_read_late(tmp_path):
+def test_no_step_is_saved_early_where_it_is_read_late(counted, tmp_path):
   """As 3, 7 and 11 were, of a tiny network that saves every 4 steps, in one of 15 trainings."""
-  with tf.Graph().as_default():
-    step = tf.compat.v1.train.get_or_create_global_step()
-    average = tf.compat.v1.get_variable('average', [], tf.int64, tf.zeros_initializer())
-    seen = _Saved()
-    every = {'eval_every_steps': 4, 'save_every_steps': 2}
-    hook = _hook(_ReadLate, tmp_path, seen, is_sync=False, **every)
-    updates = tf.group(average.assign_add(1), step.assign_add(1))
-    with tf.compat.v1.train.SingularMonitoredSession([hook]) as session:
-      for _ in range(9):
-        session.run(updates)
+  seen, every = _Saved(), {'eval_every_steps': 4, 'save_every_steps': 2}
+  hook = _hook(_ReadLate, tmp_path, seen, is_sync=False, **every)
+  updates = tf.group(*(variable.assign_add(1) for variable in counted))
+  with tf.compat.v1.train.SingularMonitoredSession([hook]) as session:
+    for _ in range(9):
+      session.run(updates)
   assert seen.values == [(at, at) for at in (0, 2, 4, 6, 8, 9)]

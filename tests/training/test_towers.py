@@ -112,20 +112,6 @@ def test_each_variable_has_its_own_penalty(graph):
   assert run(penalty) == pytest.approx(1.65)
 
 
-def devices_of(sizes, setters):
-  """Creates variables of these sizes under tower 0's setter -> their devices and another op's."""
-  with tf.compat.v1.device(setters[0]):
-    created = [
-      tf.compat.v1.get_variable(f'v{i}', [size], initializer=tf.compat.v1.zeros_initializer())
-      for i, size in enumerate(sizes)
-    ]
-    product = tf.constant(1.0) * 2
-  with tf.compat.v1.variable_scope('', reuse=True), tf.compat.v1.device(setters[-1]):
-    again = tf.compat.v1.get_variable('v0', [sizes[0]])  # In another tower.
-  assert again.device == created[0].device
-  return [v.device for v in created], product.device
-
-
 ONE = Cluster()
 CPU, GPU_0, GPU_1 = '/device:CPU:0', '/device:GPU:0', '/device:GPU:1'
 PS_0, PS_1 = (f'/job:ps/task:{task}/device:CPU:0' for task in (0, 1))
@@ -144,7 +130,15 @@ SERVERS = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ('c:1', 'c:2')},
   ],
 )
 def test_variables_are_spread_by_size(graph, where, cluster, sizes, devices):
-  assert devices_of(sizes, towers.device_setters(where, cluster)) == devices
+  """Under tower 0's setter: the variables' devices, and another operation's."""
+  first, *_, last = towers.device_setters(where, cluster)
+  with tf.compat.v1.device(first):
+    created = [variable(f'v{i}', [0.0] * size) for i, size in enumerate(sizes)]
+    product = tf.constant(1.0) * 2
+  assert ([each.device for each in created], product.device) == devices
+  with tf.compat.v1.variable_scope('', reuse=True), tf.compat.v1.device(last):
+    again = tf.compat.v1.get_variable('v0', [sizes[0]])  # In another tower.
+  assert again.device == created[0].device
 
 
 def staged_numbers(devices, steps, **session_options):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import after_steps
 from outcome import succeeded
 from outside_parts import one_image
 from recomputed import assert_equal, variables
@@ -27,16 +28,13 @@ from model_base import Layers
   ],
 )
 def test_three_steps_by_hand(graph, decay, means, variances):
-  step, found = tf.compat.v1.train.get_or_create_global_step(), []
+  step = tf.compat.v1.train.get_or_create_global_step()
   network = Layers(True, 'channels_last', towers.warmed_up(decay, step.read_value()), 1e-5)
   network._batch_norm(tf.constant([3.0, 5.0], shape=[2, 1, 1, 1]))
   averages = [v for v in tf.compat.v1.global_variables() if 'moving' in v.op.name]
-  with tf.compat.v1.Session() as session:
-    session.run(tf.compat.v1.global_variables_initializer())
-    for _ in range(3):
-      session.run(graph.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS))
-      session.run(step.assign_add(1))
-      found.append(np.ravel(session.run(averages)))
+  with tf.control_dependencies(graph.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)):
+    apply = step.assign_add(1)
+  found = np.reshape(after_steps(apply, averages, 3), [3, 2])
   np.testing.assert_allclose(np.transpose(found), [means, variances], rtol=1e-6)
 
 
