@@ -3,12 +3,20 @@
 import collections
 import re
 
+import numpy as np
 import tensorflow as tf
 
 from cifar10.options.families import SCALE
 from cifar10.options.hparams import HParams
 from cifar10.training import optimizers
 from cifar10.training.schedules import Rates
+
+
+def examples(batch, seed=0):
+  """Random images and labels."""
+  rng = np.random.default_rng(seed)
+  images = rng.integers(0, 256, [batch, 32, 32, 3]).astype(np.uint8)
+  return images, rng.integers(0, 10, batch).astype(np.int32)
 
 
 def untrained(name, initial):

@@ -11,6 +11,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import examples
 from tiny_network import Tiny
 
 from cifar10.cluster import roles
@@ -40,15 +41,9 @@ def differ(one, other):
   return one.shape != other.shape or not np.allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-def images_and_labels(batch):
-  rng = np.random.default_rng(1)
-  images = rng.integers(0, 256, [batch, 32, 32, 3]).astype(np.uint8)
-  return images, rng.integers(0, 10, batch).astype(np.int32)
-
-
 def observe_training(hparams, data_dir):
   """What two steps on a constant batch compute: arrays by kind."""
-  images, labels = images_and_labels(4)
+  images, labels = examples(4, seed=1)
   given = hparams, lambda count: images, CIFAR10, tf.compat.v1.ConfigProto()
   prepared = fastnet.prepare(*given, num_gpus=1)
   built = []
@@ -93,7 +88,7 @@ def observe_training(hparams, data_dir):
 
 def observe_evaluation(hparams, data_dir):
   """The loss of the untrained network."""
-  images, labels = images_and_labels(4)
+  images, labels = examples(4, seed=1)
   function = model_fn.get_model_fn(0, 'CPU', 1)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(hparams.seed)

@@ -8,7 +8,7 @@ import gpus
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import ancestors, run_and_trace
+from graphs import ancestors, examples, run_and_trace
 from tiny_network import Tiny, TinyNetwork
 
 from cifar10.cluster import roles
@@ -28,12 +28,6 @@ MODES = tf_estimator.ModeKeys
 def place_towers(count, strategy='CPU'):
   """On GPUs where tests use them, or else on virtual CPUs."""
   return Placement(count, strategy) if gpus.visible() else Placement(0, strategy, count)
-
-
-def examples(batch, seed=0):
-  rng = np.random.default_rng(seed)
-  images = rng.integers(0, 256, [batch, 32, 32, 3]).astype(np.uint8)
-  return images, rng.integers(0, 10, batch).astype(np.int32)
 
 
 def build(mode, where, batch=8, hparams=TINY, *, role=None, on_graph=id, compiles=False):
@@ -189,6 +183,15 @@ def test_only_tower_0_moves_the_averages(graph, role, moving):
   assert len(updates) == 2  # One a tower is built, and tower 0's alone is run.
   run = ancestors(getattr(spec.train_op, 'op', spec.train_op))
   assert [op.name.split('/')[0] for op in updates if op in run] == moving
+
+
+def test_no_gradient_is_computed_below_what_is_trained(graph):
+  frozen = dataclasses.replace(TINY, freeze='resnet/(init|stage)')
+  spec = build(MODES.TRAIN, Placement(0, 'CPU'), hparams=frozen)
+  kinds = {op.type for op in ancestors(spec.train_op)}
+  assert 'Conv2D' in kinds
+  assert not {kind for kind in kinds if 'Conv' in kind and 'Backprop' in kind}
+  assert not {kind for kind in kinds if 'BatchNormGrad' in kind}
 
 
 def test_a_gpu_takes_batches_that_were_put_there_a_step_ahead(graph):

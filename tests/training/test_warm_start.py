@@ -5,13 +5,8 @@ import re
 import checkout
 import numpy as np
 import pytest
-import tensorflow as tf
 from outcome import refused
 from recomputed import variables
-
-from cifar10.options.hparams import from_values
-from cifar10.training import model_fn
-from estimator_again import estimator as tf_estimator
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 64, '--mode', 'train']
 # ResNet-8: 3 x 2 convolutions of a batch norm each and the first: 7 kernels, 7 x 4 of batch norms.
@@ -115,19 +110,3 @@ def test_refuses_to_freeze_nothing_or_everything(pattern, run_here, data_dir, tm
   flags = [*SMALL, '--freeze', pattern, '--data-dir', data_dir, '--job-dir', tmp_path / 'job']
   assert f"--freeze '{pattern}' leaves" in refused(run_here(*flags))
   assert not (tmp_path / 'job').exists()
-
-
-def test_no_gradient_is_computed_below_what_is_trained():
-  """Of the graph that the update needs, no operation is a gradient of the frozen layers."""
-  hparams = from_values({'num_layers': 8, 'freeze': 'resnet/(init|stage)'})
-  function = model_fn.get_model_fn(0, 'CPU', 1)
-  with tf.Graph().as_default() as graph:
-    tf.compat.v1.train.create_global_step()
-    images = (tf.zeros([4, 32, 32, 3], tf.uint8),)
-    labels = (tf.zeros([4], tf.int32),)
-    spec = function(images, labels, tf_estimator.ModeKeys.TRAIN, hparams)
-    needed = tf.compat.v1.graph_util.extract_sub_graph(graph.as_graph_def(), [spec.train_op.name])
-  kinds = {node.op for node in needed.node}
-  assert 'Conv2D' in kinds
-  assert not {kind for kind in kinds if 'Conv' in kind and 'Backprop' in kind}
-  assert not {kind for kind in kinds if 'BatchNormGrad' in kind}
