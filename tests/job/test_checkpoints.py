@@ -8,11 +8,11 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from outcome import refused, succeeded
+from outcome import events, refused, succeeded
 
 from cifar10.core import files
 from cifar10.core.errors import InputError
-from cifar10.job import checkpoints, metrics_log, variable_files
+from cifar10.job import checkpoints, variable_files
 
 SMALL = ['--num-layers', 8, '--train-batch-size', 16, '--eval-batch-size', 32]
 SAVES = ['--mode', 'train', '--save-every-steps', 2, '--eval-every-steps', 2]
@@ -224,10 +224,9 @@ def test_resumes_and_every_step_stands_once(job, run_here, data_dir):
   assert 'resuming at step 4 of 8' in result.stderr
   assert (job / 'damaged' / f'model.ckpt-6{DATA}').read_bytes() == damaged
   assert data.stat().st_size > len(damaged)  # Step 6, saved again.
-  events = metrics_log.read(str(job))
-  assert [event['step'] for event in events if event['event'] == 'save'] == [0, 2, 4, 6, 8]
-  assert [event for event in events if event['event'] == 'start'][-1]['steps_lost'] == 2
-  steps = [event['step'] for event in events if event['event'] == 'train']
+  assert [event['step'] for event in events(job, 'save')] == [0, 2, 4, 6, 8]
+  assert events(job, 'start')[-1]['steps_lost'] == 2
+  steps = [event['step'] for event in events(job, 'train')]
   assert steps == sorted(set(steps))
 
 

@@ -3,10 +3,9 @@
 import json
 import os
 
-import numpy as np
 import pytest
 from outcome import events
-from recomputed import variables
+from recomputed import assert_equal
 
 import cifar10
 from cifar10.core.errors import InputError
@@ -39,10 +38,7 @@ def test_train_and_evaluate_by_hand_is_the_commands_training(data_dir, tmp_path,
   metrics, exports = tf_estimator.train_and_evaluate(*made)
   assert (metrics['global_step'], exports, len(built)) == (6, [], 1)
   cifar10.train(by_call, data_dir, **OPTIONS)
-  first, second = variables(by_hand, 6), variables(by_call, 6)
-  assert first.keys() == second.keys()
-  for name, value in first.items():
-    np.testing.assert_array_equal(value, second[name])
+  assert_equal(by_hand, by_call, 6)
   with open(os.path.join(by_hand, 'config.json'), encoding='utf-8') as file:
     assert json.load(file)['train_steps'] == 6
   assert [each['step'] for each in events(by_hand, 'evaluate')] == [2, 4, 6]
