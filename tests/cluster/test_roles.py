@@ -18,32 +18,27 @@ BETWEEN = {'distribute': 'multi_worker_mirrored'}
   ('cluster', 'options', 'evaluates', 'counted'),
   [
     # Evaluates on the way, and at the end. Gradients an update; whether a run of the session is a
-    # global step; how many of 12 this task has made. A backup worker's batch is dropped; --sync
-    # without workers is ignored.
-    (Cluster(), {}, (True, True), (1, True, 12)),
-    (Cluster(CHIEF, has_evaluator=True), {}, (False, False), (1, True, 12)),
-    (Cluster(SERVED), {}, (False, True), (1, False, 4)),
-    (Cluster(SERVED, 'worker', 1), {}, (False, False), (1, False, 4)),
-    (Cluster(SERVED), SYNC, (False, True), (3, True, 12)),
-    (Cluster({**CHIEF, 'ps': ('c:1',)}), SYNC, (False, True), (1, False, 12)),
-    (Cluster(SERVED), {**SYNC, 'backup_workers': 1}, (False, True), (2, True, 12)),
-    (Cluster(SERVED, 'worker', 0), SYNC, (False, False), (3, False, 12)),
-    (Cluster(REDUCED), BETWEEN, (False, True), (3, True, 12)),
-    (Cluster(REDUCED, 'worker', 0), BETWEEN, (False, False), (3, False, 12)),
+    # global step; how many of 12 this task has made; whether its batches move batch norms'
+    # averages: where all make a step together, the chief's alone. A backup worker's batch is
+    # dropped; --sync without workers is ignored.
+    (Cluster(), {}, (True, True), (1, True, 12, True)),
+    (Cluster(CHIEF, has_evaluator=True), {}, (False, False), (1, True, 12, True)),
+    (Cluster(SERVED), {}, (False, True), (1, False, 4, True)),
+    (Cluster(SERVED, 'worker', 1), {}, (False, False), (1, False, 4, True)),
+    (Cluster(SERVED), SYNC, (False, True), (3, True, 12, True)),
+    (Cluster({**CHIEF, 'ps': ('c:1',)}), SYNC, (False, True), (1, False, 12, True)),
+    (Cluster(SERVED), {**SYNC, 'backup_workers': 1}, (False, True), (2, True, 12, True)),
+    (Cluster(SERVED, 'worker', 0), SYNC, (False, False), (3, False, 12, False)),
+    (Cluster(SERVED, 'worker', 1), SYNC, (False, False), (3, False, 12, False)),
+    (Cluster(REDUCED), BETWEEN, (False, True), (3, True, 12, True)),
+    (Cluster(REDUCED, 'worker', 0), BETWEEN, (False, False), (3, False, 12, False)),
   ],
 )
 def test_what_a_task_does(cluster, options, evaluates, counted):
   role = roles.Role(cluster, RunOptions('job', **options))
   assert (role.evaluates_on_the_way, role.evaluates_at_the_end) == evaluates
-  assert (role.gradients_per_update, role.counts_steps, role.batches_done(12)) == counted
-
-
-@pytest.mark.parametrize(('options', 'expected'), [({}, [True, True]), (SYNC, [True, False])])
-def test_whose_batches_move_batch_norms_averages(options, expected):
-  """Once a step: the chief's alone, where all make it together."""
-  tasks = [Cluster(SERVED), Cluster(SERVED, 'worker', 1)]
-  chosen = [roles.Role(cluster, RunOptions('job', **options)) for cluster in tasks]
-  assert [role.updates_moving_averages for role in chosen] == expected
+  done = role.batches_done(12), role.updates_moving_averages
+  assert (role.gradients_per_update, role.counts_steps, *done) == counted
 
 
 def test_a_process_alone_and_an_evaluator_watch_nobody():
