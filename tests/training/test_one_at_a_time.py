@@ -43,14 +43,13 @@ def test_a_second_training_is_refused_and_an_evaluation_is_not(run_here, data_di
   assert succeeded(run_here(*flags, *SMALL, '--train-steps', 5))['global_step'] == 5
 
 
-def test_what_a_killed_process_was_saving_goes(run_here, data_dir, job):
+def test_what_a_killed_process_was_saving_goes(train, job):
   """Under the names that TensorFlow and this program write to before a file is whole."""
   (job / 'model.ckpt-6_temp').mkdir()
   (job / 'model.ckpt-6_temp' / 'part-00000-of-00001.index').write_bytes(b'half')
   for name in ('model.ckpt-6.index.tempstate17', 'checkpoint.tmp0a', 'config.json.17.tmp'):
     (job / name).write_bytes(b'half')
-  more = ['--mode', 'train', '--train-steps', 5]
-  succeeded(run_here('--data-dir', data_dir, '--job-dir', job, *SMALL, *more))
+  succeeded(train('--mode', 'train', '--train-steps', 5))
   assert not [path.name for path in job.iterdir() if 'temp' in path.name or 'tmp' in path.name]
 
 

@@ -124,39 +124,38 @@ def test_batches_start_where_the_session_stands(data_dir, tmp_path):
 
 
 @pytest.mark.slow
-def test_evaluates_at_multiples_wherever_it_resumed(run_here, data_dir, tmp_path):
+def test_evaluates_at_multiples_wherever_it_resumed(train, tmp_path):
   """And once more at each end. What a killed run saved and did not evaluate is evaluated first."""
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--eval-every-steps', 2]
   for steps in (3, 6):
-    succeeded(run_here(*flags, '--train-steps', steps))
+    succeeded(train('--eval-every-steps', 2, '--train-steps', steps))
 
   def evaluated():
-    found = events(tmp_path, 'evaluate')
+    found = events(tmp_path / 'job', 'evaluate')
     return [each['step'] for each in found if each['subset'] == 'validation']
 
   assert evaluated() == [2, 3, 4, 6]
-  path = tmp_path / 'metrics.jsonl'
+  path = tmp_path / 'job' / 'metrics.jsonl'
   lines = path.read_text().splitlines(keepends=True)
   lost = {'event': 'evaluate', 'step': 6, 'subset': 'validation'}
   path.write_text(''.join(each for each in lines if not lost.items() <= json.loads(each).items()))
-  succeeded(run_here(*flags, '--train-steps', 7))
+  succeeded(train('--eval-every-steps', 2, '--train-steps', 7))
   assert evaluated() == [2, 3, 4, 6, 7]
 
 
-def test_an_evaluation_counts_when_the_best_are_kept(run_here, data_dir, tmp_path, monkeypatch):
+def test_an_evaluation_counts_when_the_best_are_kept(train, tmp_path, monkeypatch):
   """The disk is full when the checkpoint is to be copied: the same command makes up for it."""
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--train-steps', 2]
+  best = tmp_path / 'job' / 'best' / 'best.json'
 
   def full(*paths):
     raise OSError(errno.ENOSPC, 'No space left on device')
 
   monkeypatch.setattr(files, 'copy', full)
-  assert run_here(*flags).returncode == 1
-  assert not (tmp_path / 'best' / 'best.json').exists()
+  assert train('--train-steps', 2).returncode == 1
+  assert not best.exists()
   monkeypatch.undo()
-  succeeded(run_here(*flags))
-  assert json.loads((tmp_path / 'best' / 'best.json').read_text())['global_step'] == 2
-  evaluated = [(each['step'], each['subset']) for each in events(tmp_path, 'evaluate')]
+  succeeded(train('--train-steps', 2))
+  assert json.loads(best.read_text())['global_step'] == 2
+  evaluated = [(each['step'], each['subset']) for each in events(tmp_path / 'job', 'evaluate')]
   assert evaluated == [(2, 'validation'), (2, 'eval')]
 
 
@@ -180,13 +179,12 @@ def test_lost_are_the_servers_steps_beyond_the_checkpoint(monkeypatch, there, lo
   assert run.steps_lost == lost
 
 
-def test_a_finished_job_only_evaluates_again(job, run_here, data_dir, tmp_path):
+def test_a_finished_job_only_evaluates_again(job, train, run_here, tmp_path):
   """With other options; what they find is recorded once."""
   copy = shutil.copytree(job[0], tmp_path / 'job')
-  flags = ['--data-dir', data_dir, '--job-dir', copy, *SMALL, '--train-steps', 8]
   printed, recorded = [], []
   for _ in range(2):
-    result = run_here(*flags, '--eval-every-steps', 4, '--tta', 'mirror')
+    result = train('--train-steps', 8, '--eval-every-steps', 4, '--tta', 'mirror')
     assert 'the job is at step 8: no step is left' in result.stderr
     printed.append(succeeded(result))
     recorded.append([each for each in events(copy, 'evaluate') if each['subset'] == 'eval'])
@@ -226,16 +224,14 @@ def test_a_signal_saves_and_the_same_command_goes_on(start_main, data_dir, tmp_p
     assert (last['event'], last['reason'], last['step']) == ('end', number.name, step)
 
 
-def test_a_loss_that_is_no_number_ends_with_one_line(run_here, data_dir, tmp_path):
+def test_a_loss_that_is_no_number_ends_with_one_line(train, tmp_path):
   """A checkpoint is saved after each step, but none of weights that are no numbers."""
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--train-steps', 50]
-  flags += ['--save-every-steps', 1]
-  said = refused(run_here(*flags, '--learning-rate', '1e30'))
+  said = refused(train('--train-steps', 50, '--save-every-steps', 1, '--learning-rate', '1e30'))
   assert 'the loss became NaN with --learning-rate 1e+30' in said
-  [end] = events(tmp_path, 'end')
+  [end] = events(tmp_path / 'job', 'end')
   assert end['reason'] == 'error'
   assert 'NaN' in end['message']
-  for path in tmp_path.glob('model.ckpt-*.index'):
+  for path in tmp_path.glob('job/model.ckpt-*.index'):
     for name, value in values(path.with_suffix('')).items():
       assert np.isfinite(value).all(), (path.name, name)
 
