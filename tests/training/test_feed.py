@@ -1,5 +1,6 @@
 """Training and evaluating on a Python source: as the program does it."""
 
+import functools
 import importlib
 import json
 import os
@@ -15,7 +16,6 @@ from checkout import ROOT
 from outcome import events, followed, refused, succeeded, until
 
 import cifar10
-import cifar10_main
 from cifar10 import report
 from cifar10.core import user_code
 from cifar10.data.python_source import PythonSource
@@ -119,25 +119,19 @@ def test_what_is_wrong_is_one_line(train, tmp_path, *, flag, source, more, code)
   assert all(end['message'].startswith(f'SourceError: {flag} given_sources:') for end in ends)
 
 
-def started(data_dir, job, source, *flags, **environment):
-  """A training in a process of its own."""
-  where = [cifar10_main.__file__, '--data-dir', data_dir, '--job-dir', job, '--source', source]
-  paths = os.pathsep.join([os.path.join(ROOT, 'examples'), *sys.path])
-  return subprocess.Popen(
-    list(map(str, [sys.executable, *where, *SMALL, '--mode', 'train', *flags])),
-    env={**os.environ, 'PYTHONPATH': paths, **environment},
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
+@pytest.fixture
+def started(start_main, data_dir, tmp_path, monkeypatch):
+  """Starts a training on a source in a process of its own, which imports what these tests do."""
+  monkeypatch.setenv('PYTHONPATH', os.pathsep.join(sys.path))
+  where = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--mode', 'train', '--source']
+  return functools.partial(start_main, *where)
 
 
 @pytest.mark.slow
-def test_a_source_that_hangs_lets_sigterm_end_the_training(data_dir, tmp_path):
+def test_a_source_that_hangs_lets_sigterm_end_the_training(started, tmp_path):
   """Of 1,024 examples 10 blocks of 96 are made 60 batches; the last checkpoint stays."""
   flags = ['--examples-per-epoch', 96, '--train-steps', 10**6, '--eval-every-steps', 20]
-  process = started(data_dir, tmp_path, 'given_sources:stuck', *flags)
-  with followed(process):
+  with started('given_sources:stuck', *flags) as process:
     saved = tmp_path / 'model.ckpt-60.index'
     until(saved.exists, 300, process)
     process.send_signal(signal.SIGTERM)
@@ -148,18 +142,18 @@ def test_a_source_that_hangs_lets_sigterm_end_the_training(data_dir, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['parallel_source:images', 'remote_source:images'])
-def test_the_examples_train(data_dir, tmp_path, name):
+def test_the_examples_train(started, tmp_path, monkeypatch, name):
   """Their 40,000 images; the checks of the first ones leave no process behind."""
   server = [sys.executable, '-u', os.path.join(ROOT, 'examples', 'remote_source.py'), '0']
   serving = subprocess.Popen(server, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
   with followed(serving):
     port = re.search('[0-9]+', serving.stdout.readline())[0]
+    monkeypatch.setenv('SERVER', f'127.0.0.1:{port}')
     flags = ['--train-batch-size', 128, '--train-steps', 320, '--examples-per-epoch', 40_000]
-    process = started(data_dir, tmp_path, name, *flags, SERVER=f'127.0.0.1:{port}')
-    with followed(process):
-      output, log = process.communicate(timeout=300)
+    with started(name, *flags) as process:
+      _, log = process.communicate(timeout=300)
     serving.terminate()
     assert 'Traceback' not in serving.communicate()[1]
   assert process.returncode == 0, log
-  assert json.loads(output)['global_step'] == 320  # 312.5 steps are an epoch.
+  assert [end['step'] for end in events(tmp_path, 'end')] == [320]  # 312.5 steps are an epoch.
   assert 'on 40,000 examples' in log
