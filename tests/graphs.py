@@ -36,6 +36,16 @@ def plain_sgd(update_ops=(), **options):
   return weight, optimizer.apply_gradients([(tf.constant(1.0), weight)], step)
 
 
+def first_batches(input_fn, count=1, step=0):
+  """So many batches of a new session whose global step is this one, as NumPy."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    session.run(tf.compat.v1.train.create_global_step().assign(step, read_value=False))
+    iterator = tf.compat.v1.data.make_initializable_iterator(input_fn())
+    session.run(iterator.initializer)
+    batch = iterator.get_next()
+    return [session.run(batch) for _ in range(count)]
+
+
 def run(tensors):
   """Their values, where all variables have their initial ones."""
   return after_steps([], tensors, 1)[0]

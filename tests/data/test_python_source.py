@@ -7,6 +7,7 @@ import given_sources
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import first_batches
 
 from cifar10.core import user_code
 from cifar10.core.errors import InputError, SourceError
@@ -95,12 +96,12 @@ def test_objects_that_a_python_call_was_given():
 def drawn(name, count, batch_size=16, num_examples=96, *, seed=0, worker=0, first=0, **more):
   """So many batches: images and labels."""
   found = source(name, num_examples, **more)
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session, found.reading():
-    batches = found.make_batch(batch_size, seed, worker, tf.constant(first, tf.int64))
-    iterator = tf.compat.v1.data.make_initializable_iterator(batches)
-    session.run(iterator.initializer)
-    element = iterator.get_next()
-    return [session.run(element) for _ in range(count)]
+
+  def batches():
+    return found.make_batch(batch_size, seed, worker, tf.constant(first, tf.int64))
+
+  with found.reading():
+    return first_batches(batches, count)
 
 
 def test_batches_are_shuffled_epochs():

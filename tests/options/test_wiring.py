@@ -11,7 +11,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import examples
+from graphs import examples, first_batches
 from tiny_network import Tiny
 
 from cifar10.cluster import roles
@@ -111,12 +111,8 @@ def observe_input(hparams, data_dir):
     ('evaluation batches', Evaluator(work).input_fn_of('eval')),
     ('validation batches', Evaluator(work).input_fn_of('validation')),
   ):
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-      session.run(tf.compat.v1.train.create_global_step().initializer)
-      iterator = tf.compat.v1.data.make_initializable_iterator(make())
-      session.run(iterator.initializer)
-      (images,), (labels,) = session.run(iterator.get_next())
-      seen[kind] = joined([images, labels])
+    [((images,), (labels,))] = first_batches(make)
+    seen[kind] = joined([images, labels])
   return seen
 
 

@@ -1,6 +1,7 @@
 """Whole jobs, as processes: train, resume, evaluate, predict, export, TensorBoard."""
 
 import errno
+import functools
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import gpus
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs import first_batches
 from outcome import events, refused, succeeded
 from recomputed import assert_close, values, variables
 
@@ -104,23 +106,15 @@ def test_resuming_continues_the_same_run(job, run_here, data_dir, tmp_path):
 
 
 def test_batches_start_where_the_session_stands(data_dir, tmp_path):
-  """Not where a checkpoint says, which a worker need not see: at steps 0 and 3 of one graph."""
+  """Not where a checkpoint says, which a worker need not see: at steps 0 and 3."""
   options = RunOptions(job_dir=str(tmp_path), data_dir=data_dir, num_gpus=0)
   process = job_run.begin(from_values({'num_layers': 8, 'train_batch_size': 16}), options)
-  examples = training_examples(process)
-  seen = {}
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    step = tf.compat.v1.train.create_global_step()
-    iterator = tf.compat.v1.data.make_initializable_iterator(experiment.input_fn(process, examples))
-    (images,), (labels,) = iterator.get_next()
-    for start in (0, 3):
-      session.run(step.assign(start))
-      session.run(iterator.initializer)
-      seen[start] = [session.run([images, labels]) for _ in range(5)]
-  for (images, labels), (other_images, other_labels) in zip(seen[0][3:], seen[3]):
+  input_fn = functools.partial(experiment.input_fn, process, training_examples(process))
+  whole, rest = (first_batches(input_fn, 5, step) for step in (0, 3))
+  for (images, labels), (other_images, other_labels) in zip(whole[3:], rest):
     np.testing.assert_array_equal(images, other_images)
     np.testing.assert_array_equal(labels, other_labels)
-  assert not np.array_equal(seen[0][0][0], seen[3][0][0])
+  assert not np.array_equal(whole[0][0], rest[0][0])
 
 
 @pytest.mark.slow
