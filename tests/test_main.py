@@ -25,10 +25,6 @@ def refusal(run_here, data_dir):
   )
 
 
-def parse(*flags):
-  return command_line.parse('', flags)
-
-
 def test_the_classic_recipe_is_the_defaults():
   assert from_values(recipe_values('classic', {})) == HParams()
 
@@ -64,7 +60,7 @@ def test_recipes_are_listed(run_here):
   assert '--lr-boundaries-epochs 81.92,122.88' in listed
   # What is listed can be given.
   [line] = [line for line in listed.splitlines() if '--cutout' in line]
-  given = parse(*line.removeprefix('  is: ').split())
+  given = command_line.parse('', line.removeprefix('  is: ').split())
   assert from_values(given) == from_values(recipe_values('fast96', {}))
 
 
