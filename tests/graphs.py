@@ -19,6 +19,11 @@ def examples(batch, seed=0):
   return images, rng.integers(0, 10, batch).astype(np.int32)
 
 
+def variable(name, values):
+  """Of float32, with these values at first."""
+  return tf.compat.v1.get_variable(name, initializer=tf.constant(values, tf.float32))
+
+
 def untrained(name, initial):
   """A variable of the network that no gradient moves."""
   keys = tf.compat.v1.GraphKeys

@@ -86,8 +86,6 @@ def test_a_network(graph, input_data_format):
 
 
 class OwnResNet(model_base.ResNet):
-  """Its layers have no names."""
-
   def forward_pass(self, x):
     x = self._conv(x, 3, 4, 1)
     x = self._relu(self._batch_norm(x))

@@ -18,10 +18,6 @@ SERVED = Cluster({'chief': ('c:1',), 'worker': ('w:1', 'w:2'), 'ps': ('p:1',)})
 REDUCED = Cluster({'chief': ('c:1',), 'worker': ('w:1',)})
 
 
-def task(cluster, job, index=0):
-  return Cluster(cluster.addresses, job, index)
-
-
 class Watched:
   """A monitor whose time and whose others a test sets; it starts at 100, with all others there."""
 
@@ -83,7 +79,7 @@ CUT_SHORTLY, CUT = (106, 124, 142, 160), (106, 124, 142, 160, 168)
   ],
 )
 def test_who_is_cut_off_or_ended_is_given_up(watched, own, spare, steps, *, absent, looks, says):
-  watch = watched(task(SERVED, own), spare)
+  watch = watched(Cluster(SERVED.addresses, own), spare)
   watch.look(*looks, steps=steps, **absent)
   assert watch.lost().startswith(says)
   assert bool(watch.lost()) == bool(says)
@@ -122,7 +118,7 @@ def test_a_mended_cut_after_which_no_step_comes(watched, steps):
   ],
 )
 def test_gives_up_on_who_never_comes(watched, own, spare, absent, is_lost):
-  watch = watched(task(SERVED, own), spare, seen=False)
+  watch = watched(Cluster(SERVED.addresses, own), spare, seen=False)
   watch.look(101, 160, 219, **absent)
   assert not watch.lost()
   watch.look(220, **absent)
@@ -175,7 +171,7 @@ def test_all_reduce_sees_a_task_that_was_started_again_alone(watched):
 )  # fmt: skip
 def test_what_the_log_says_every_15_seconds(watched, caplog, own, *, steps, absent, looks, says):
   caplog.set_level('INFO', logger='cifar10')
-  watched(task(SERVED, own), 2).look(*looks, steps=steps, **absent)
+  watched(Cluster(SERVED.addresses, own), 2).look(*looks, steps=steps, **absent)
   assert [line[: len(says[0])] for line in caplog.messages] == says
 
 

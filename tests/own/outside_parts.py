@@ -156,8 +156,6 @@ class OfRun(cifar10.Callback):
 
 
 class Heard(OfRun):
-  """Says what it heard of."""
-
   def on_graph(self, graph):
     tf.compat.v1.summary.scalar('own/answer', tf.constant(42.0))
 

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import after_steps, plain_sgd, run, untrained
+from graphs import after_steps, plain_sgd, run, untrained, variable
+from tensorflow.compat.v1.train import get_or_create_global_step as global_step
 
 import model_base
 from cifar10.core import user_code
@@ -25,10 +26,6 @@ ROLES = {
 }
 
 
-def variable(name, values):
-  return tf.compat.v1.get_variable(name, initializer=tf.constant(values, tf.float32))
-
-
 def update(gradients, rates=(0.1, 0.1), **options):
   """Of (gradient, variable) pairs by what the options make; a variable's name is in ROLES."""
   hparams = from_values({'momentum': 0.0, **options})
@@ -36,10 +33,6 @@ def update(gradients, rates=(0.1, 0.1), **options):
   optimizer = make_optimizer(hparams, Rates(*rates), groups)
   pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in gradients]
   return optimizer.apply_gradients(groups.scaled(pairs), global_step())
-
-
-def global_step():
-  return tf.compat.v1.train.get_or_create_global_step()
 
 
 def test_groups_learn_faster_and_decay_less():

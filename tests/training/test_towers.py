@@ -3,16 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import run
+from graphs import run, variable
 
 import model_base
 from cifar10.cluster.tf_config import Cluster
 from cifar10.job.run import Placement
 from cifar10.training import evaluation, towers
-
-
-def variable(name, values):
-  return tf.compat.v1.get_variable(name, initializer=tf.constant(values))
 
 
 def test_averages_by_variable_in_any_order(graph):
