@@ -231,16 +231,15 @@ def test_resumes_and_every_step_stands_once(job, run_here, data_dir):
 
 
 @pytest.mark.slow
-def test_an_end_holds_no_more_without_its_last_checkpoint(run_here, data_dir, tmp_path):
+def test_an_end_holds_no_more_without_its_last_checkpoint(train, tmp_path):
   """It would name that one for ever, and say that to train on helps."""
-  flags = ['--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, '--eval-every-steps', 2]
-  flags += ['--train-steps', 4, '--stop-at-accuracy', 0.01]
-  assert json.loads(run_here(*flags).stdout)['ended_by'] == 'stop_at_accuracy'
-  cut(tmp_path / f'model.ckpt-2{DATA}')
-  result = run_here(*flags)
+  flags = ['--eval-every-steps', 2, '--stop-at-accuracy', 0.01]
+  assert json.loads(train(*flags).stdout)['ended_by'] == 'stop_at_accuracy'
+  cut(tmp_path / 'job' / f'model.ckpt-2{DATA}')
+  result = train(*flags)
   assert succeeded(result)['global_step'] == 2
   assert 'the job ended at step 2' in result.stderr
-  assert (tmp_path / 'damaged').exists()
+  assert (tmp_path / 'job' / 'damaged').exists()
 
 
 # best/: which checkpoints it holds, and that best.json never names one that is not there.

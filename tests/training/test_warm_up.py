@@ -39,17 +39,11 @@ def test_three_steps_by_hand(graph, decay, means, variances):
 
 
 # The network does not learn: its convolution says the same of each batch.
-STILL = ['--network', 'tiny_network:Tiny', '--train-steps', 3, '--train-batch-size', 32]
+STILL = ['--train-steps', 3, '--train-batch-size', 32]
 STILL += ['--source', 'outside_parts:one_image', '--examples-per-epoch', 32]
 STILL += ['--no-use-distortion-for-training', '--mode', 'train', '--learning-rate', 1e-30]
 STILL += ['--save-every-steps', 1, '--keep-checkpoints', 9, '--eval-every-steps', 100]
 MOVING = 'tiny/batch_norm/moving_'
-
-
-@pytest.fixture
-def still(data_dir, tmp_path):
-  """The flags of a job that does not learn."""
-  return ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *STILL]
 
 
 def check(job_dir, ways=(0.9, 1 - 0.1 * 2 / 11, 1 - 0.1 * 2 / 11 * 3 / 12), suffix=''):
@@ -67,21 +61,22 @@ def check(job_dir, ways=(0.9, 1 - 0.1 * 2 / 11, 1 - 0.1 * 2 / 11 * 3 / 12), suff
 
 
 @pytest.mark.parametrize('more', [[], ['--num-cpu-towers', 2]])
-def test_one_process(run_here, still, tmp_path, more):
-  succeeded(run_here(*still, *more))
+def test_one_process(train, tmp_path, more):
+  succeeded(train(*STILL, *more))
   check(tmp_path / 'job')
 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize('more', [[], ['--sync'], ALL_REDUCE], ids=['async', 'sync', 'reduce'])
-def test_clusters(still, tmp_path, monkeypatch, more):
+def test_clusters(data_dir, tmp_path, monkeypatch, more):
   """An asynchronous one's chief is alone with its server, so that its steps are its own.
 
   Each process in which TensorFlow's own train_and_evaluate runs adds a line.
   """
   monkeypatch.setenv('COUNTED_RUNS', str(tmp_path / 'runs'))
   counts = {'num_workers': int(bool(more)), 'num_ps': int(more != ALL_REDUCE)}
-  flags = [*still, *more, '--network', 'counted_runs:Tiny', '--mode', 'train_and_evaluate']
+  flags = ['--data-dir', data_dir, '--job-dir', tmp_path / 'job', *STILL, *more]
+  flags += ['--network', 'counted_runs:Tiny', '--mode', 'train_and_evaluate']
   with Tasks(tmp_path / 'job', flags, **counts) as tasks:
     tasks.start()
     tasks.succeeded()
@@ -90,9 +85,9 @@ def test_clusters(still, tmp_path, monkeypatch, more):
   assert ran == ['chief 0', 'worker 0'][: 1 + counts['num_workers']]
 
 
-def test_lookahead_and_the_average_of_the_weights(run_here, still, tmp_path):
+def test_lookahead_and_the_average_of_the_weights(train, tmp_path):
   """After step 1 of 3 lookahead takes 1 - 0.95 / 27 of 0.9, and --ema-decay 9/11 of that."""
-  succeeded(run_here(*still, '--lookahead-steps', 1, '--ema-decay', 0.9))
+  succeeded(train(*STILL, '--lookahead-steps', 1, '--ema-decay', 0.9))
   way = 0.9 * (1 - 0.95 / 27)
   check(tmp_path / 'job', [way], '/slow')
   check(tmp_path / 'job', [way])
