@@ -41,9 +41,9 @@ class LivenessMonitor(SignalMonitor):
   """Asks which other tasks can be reached, logs the missing ones, and gives up at a limit."""
 
   def __init__(self, cluster: Cluster, spare_workers: int = 0, start_timeout: float = 600):
-    """So many `spare_workers` may be missing while the others train.
+    """`spare_workers` says how many workers may be missing while the others train.
 
-    Others that are missing have `start_timeout` seconds to start or come back.
+    Further missing tasks have `start_timeout` seconds to start or come back.
     """
     super().__init__()
     self._cluster = cluster

@@ -23,7 +23,7 @@ def image_folder(
   """A source of PNG, JPEG and WebP files: FOLDER/CLASS/FILE, or FOLDER/SPLIT/CLASS/FILE.
 
   It lists the files, and reads none before it is opened. Raises InputError where the folder has
-  another structure, or opened, where a class has too few images.
+  another structure; when it is opened, where a class has too few images.
 
   Args:
     folder: has a sub-folder a class; or `train`, `eval` and perhaps `validation` with such ones.
