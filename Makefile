@@ -166,7 +166,7 @@ ARCHIVE :=
 PEERS := --data-dir data --num-gpus 1 --torch-python $(TORCH_PYTHON)
 SETTINGS := TF_SYNC_ON_FINISH=0,TF_ENABLE_WINOGRAD_NONFUSED=0,TF_CUDNN_USE_AUTOTUNE=0,$\
   TF_GPU_THREAD_MODE=gpu_private,TF_XLA_FLAGS=--tf_xla_auto_jit=2,$\
-  force_gpu_compatible,variables on the CPU
+  force_gpu_compatible,channels_last,variables on the CPU
 gpu:
 	@$(or $(PYTHON),python3) tests/gpus.py
 	$(MAKE) GPU=1 install bench-install

@@ -8,8 +8,8 @@
 - keras: `tf.keras` `fit` on the same layers (keras_peer.py), fed by the same batches;
 - torch, torch compiled: PyTorch's twin (torch_resnet.py), channels_last, autocast for bfloat16,
   whose batches come out of memory;
-- TF_SYNC_ON_FINISH=0 and other settings of the environment, force_gpu_compatible, variables on the
-  CPU: the program with what it leaves alone, of which only `--num-gpus 1` can show an effect;
+- TF_SYNC_ON_FINISH=0 and other settings of the environment, force_gpu_compatible, channels_last,
+  variables on the CPU: the program with what is not its default on a GPU, for `--num-gpus 1`;
 - saving: the program with a checkpoint every 10 steps, not every 1,000: give it turns of a minute.
 
 With `--num-gpus 1` all compute on one GPU, and PyTorch's images lie there.
@@ -226,13 +226,13 @@ _TORCH = {'torch': [], 'torch compiled': ['--compile']}
 _LIMIT = 'convolutions (limit)'
 _GPU_COMPATIBLE = 'force_gpu_compatible'
 _SAVING = 'saving'
-_ON_CPU = 'variables on the CPU'
+_ON_CPU, _LAST = 'variables on the CPU', 'channels_last'
 _ENVIRONMENT = (
   *('TF_SYNC_ON_FINISH=0', 'TF_ENABLE_WINOGRAD_NONFUSED=0', 'TF_CUDNN_USE_AUTOTUNE=0'),
   *('TF_GPU_THREAD_MODE=gpu_private', 'TF_XLA_FLAGS=--tf_xla_auto_jit=2'),
 )
-_SETTINGS = (*_ENVIRONMENT, _GPU_COMPATIBLE, _ON_CPU, _SAVING)
-_PROGRAMS = ('program', _SAVING, _ON_CPU, _GPU_COMPATIBLE)
+_SETTINGS = (*_ENVIRONMENT, _GPU_COMPATIBLE, _LAST, _ON_CPU, _SAVING)
+_PROGRAMS = ('program', *_SETTINGS[len(_ENVIRONMENT) :])
 _ENDLESS = 10**6  # Steps: a process is killed long before.
 VARIANTS: dict[str, Callable[[argparse.Namespace, HParams], None]] = {
   'program': _program,
@@ -242,6 +242,7 @@ VARIANTS: dict[str, Callable[[argparse.Namespace, HParams], None]] = {
 }
 _OTHERS = [*VARIANTS, *_TORCH][1:]  # Than the program.
 VARIANTS[_GPU_COMPATIBLE] = _gpu_compatible
+VARIANTS[_LAST] = functools.partial(_program, data_format='channels_last')
 VARIANTS[_ON_CPU] = functools.partial(_program, variable_strategy='CPU')
 VARIANTS[_SAVING] = functools.partial(_program, save_every_steps=10)
 
