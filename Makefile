@@ -193,7 +193,7 @@ gpu-resnet: gpu-data
 	$(GPU_PYTHON) -m json.tool --indent 1 data/gpu.json benchmarks/results/training_gpu.json
 	$(GPU_PYTHON) benchmarks/report.py
 
-# What the program leaves alone, or has as its default on one GPU: rows of results/tried.csv.
+# Settings that are not the program's on one GPU: prints their record, for rows of results/tried.csv.
 gpu-settings: gpu-data
 	$(GPU_PYTHON) benchmarks/training.py --data-dir data --num-gpus 1 --dtypes bfloat16 --turns 5 \
 	  --seconds 2 --beside '$(SETTINGS)' > data/gpu.json

@@ -144,7 +144,7 @@ class Layers:
   def _zeros_after(
     self, x: tf.Tensor, kernel_size: tuple[int, int], strides: int, pool_size: int
   ) -> own_gradients.Zeros:
-    """Returns the zeros after rows and columns that the last centre which is read still needs."""
+    """Returns how many zeros each axis needs at its end, for the last kernel centre that counts."""
     after: list[int | tf.Tensor] = [size // 2 for size in kernel_size]
     for i, axis in enumerate(self._spatial_axes):
       if after[i] and (strides > 1 or pool_size > 1):

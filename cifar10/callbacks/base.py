@@ -1,7 +1,7 @@
 """The base class of callbacks, what they hear of, and the meter that tells them.
 
   build the graph of a step         -> on_graph
-  begin; after_create_session       (the latter for each session: a lost server makes another)
+  begin; after_create_session       (the latter again where a lost server needs a new session)
   while steps are left:
     before_run                      (may fetch tensors of the step)
     make the step                   (input, towers, mean gradient, update)

@@ -46,7 +46,7 @@ class SharedControl(tf.compat.v1.train.SessionRunHook):
   """A process's access to the state, and the session hook by which it obeys.
 
   The chief sets `state`, and the hook writes it where that has changed; a worker's reads it in
-  every step. The vector lies on the `device`.
+  every step. The state is a vector on `device` (see above).
   """
 
   def __init__(self, device: str = '/device:CPU:0', is_chief: bool = True):

@@ -96,7 +96,7 @@ class Role:
     )
 
   def exchanged(self, gradients: Gradients) -> Gradients:
-    """Returns dense (gradient, variable) pairs to apply: means of an all-reduce, or at servers."""
+    """Returns the pairs to apply: all-reduce's means, those at the servers, or these as given."""
     if self.is_sync or not self.cluster.is_distributed:
       return gradients
     own, variables = zip(*gradients)

@@ -83,7 +83,7 @@ class Cluster:
   def tf_config(self) -> str:
     """TF_CONFIG for the Estimator: with a chief, without an evaluator.
 
-    A chief with an evaluator is listed even if alone: '{}' would make it evaluate beside that.
+    A chief with no other task than an evaluator is listed, too: by '{}' it would itself evaluate.
     """
     if not (self.is_distributed or (self.is_chief and self.has_evaluator)):
       return '{}'

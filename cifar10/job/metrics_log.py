@@ -147,6 +147,7 @@ def drop_summaries_from(folder: str, step: int) -> None:
 def _summary_writer(folder: str) -> tf.compat.v1.summary.FileWriter:
   """Returns the writer of a folder's event file, which all share that write there."""
   if os.path.isdir(folder) and not os.access(folder, os.W_OK):  # TensorFlow would not say so.
-    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+    number = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
+    raise OSError(number, os.strerror(number), folder)
   with tf.Graph().as_default():  # Evaluations end outside of a graph, where a writer raises.
     return tf.compat.v1.summary.FileWriterCache.get(folder)

@@ -150,7 +150,7 @@ def prepare(
   session_config: tf.compat.v1.ConfigProto,
   num_gpus: int,
 ) -> tuple[np.ndarray | None, bool]:
-  """Returns `whitening` and `compiles` of a training, of any family's network, before it begins.
+  """Returns `whitening` and `compiles` of `model_fn.Training`, for a network of any family.
 
   `first_images(n)` are the first n of training, uint8 [n, 32, 32, 3]; `session_config` is that of
   the sessions that follow.

@@ -66,7 +66,7 @@ class RunOptions(Options):
   num_cpu_towers: int = option(1, 'towers on virtual CPUs, where no GPU is used', between(1, 1024))
   variable_strategy: str | None = option(
     None,
-    'device of the variables; GPU: spread over the GPUs by size (default: GPU for a single one)',
+    'device of the variables; GPU: over the GPUs by size (default: GPU for a single one, else CPU)',
     choices=('CPU', 'GPU'),
   )
   data_format: str | None = option(

@@ -73,7 +73,7 @@ def make_experiment(run: Run, *, with_evaluations: bool = True) -> Experiment:
   """Returns the Estimator and the two specs of a job's training; writes nothing.
 
   `with_evaluations` is False for --mode train. Raises InputError for data that are missing, towers
-  that cannot share a batch, a user's own part that fails. What the job dir refuses `train` raises.
+  that cannot share a batch, a user's own part that fails; what the job dir holds `train` checks.
   """
   hparams, examples = run.hparams, training_examples(run)
   hparams.family.describe()  # A user's own may fail.

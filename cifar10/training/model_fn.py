@@ -66,7 +66,7 @@ def get_model_fn(
 
   Args:
     num_gpus: each has a tower.
-    variable_strategy: where variables lie, on the 'CPU' or, by size, on each 'GPU'.
+    variable_strategy: where variables lie: 'CPU', or by size 'GPU', the command's for a single GPU.
     num_workers: how many workers' batches make an update: 1 if each is applied when it comes.
     num_cpu_towers: without GPUs; each on a virtual CPU.
     data_format: of activations; None: what the devices are fast with.

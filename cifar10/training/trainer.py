@@ -113,8 +113,8 @@ class JobEstimator(tf_estimator.Estimator):
   ) -> Mapping[str, Any]:
     """Returns the metrics by name, 'global_step' among them.
 
-    The job's own evaluation, of the split on the way, counts: callbacks hear of it, best/ is kept.
-    Another input is evaluated as TensorFlow does.
+    The job's own input, of the split on the way, counts: callbacks hear of it, best/ is kept, and
+    `steps` and `hooks` do nothing. Another input is evaluated as TensorFlow does.
     """
     if input_fn is not self.evaluator.input_fn:
       return super().evaluate(input_fn, steps, hooks, checkpoint_path, name)

@@ -39,7 +39,7 @@ def contents(folder):
 def test_a_new_job(run_here, data_dir, tmp_path):
   """256 examples in batches of 16: 16 steps an epoch, and 100 steps are 6.25 epochs."""
   job = tmp_path / 'job'
-  flags = [*SMALL, '--train-steps', 100, '--resolutions', '16,1', '--dry-run']
+  flags = [*SMALL, '--train-steps', 100, '--dry-run']
   line = json.loads(run_here('--data-dir', data_dir, '--job-dir', job, *flags).stdout)  # One.
   plan = {'examples_per_epoch': 256, 'examples_per_step': 16, 'steps_per_epoch': 16}
   plan |= {'global_step': 0, 'train_steps': 100, 'epochs': 6.25, 'timed_steps': 10}

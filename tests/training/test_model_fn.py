@@ -60,6 +60,7 @@ CONVOLUTIONS = {'Conv2D', 'Conv2DBackpropFilter', 'Conv2DBackpropInput'}
     ((0, 'CPU', 1), {'/device:CPU:0'}, {'/device:CPU:0'}),
     ((0, 'CPU', 2), {'/device:CPU:0'}, {'/device:CPU:0', '/device:CPU:1'}),
     ((1, 'CPU'), {'/device:CPU:0'}, {'/device:GPU:0'}),
+    ((1, 'GPU'), {'/device:GPU:0'}, {'/device:GPU:0'}),
     ((2, 'CPU'), {'/device:CPU:0'}, {'/device:GPU:0', '/device:GPU:1'}),
     ((2, 'GPU'), {'/device:GPU:0', '/device:GPU:1'}, {'/device:GPU:0', '/device:GPU:1'}),
   ],

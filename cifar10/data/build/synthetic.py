@@ -56,7 +56,7 @@ def synthetic_images(
 ) -> np.ndarray:
   """Generates textures that a small convolutional network learns and a linear model does not.
 
-  They are uint8 [n, 3072], planes R, G, B, of the labels, [n]: 0 to num_classes - 1, at most 124.
+  Returns uint8 [n, 3072], planes R, G, B, for labels [n] of 0 to num_classes - 1, at most 124.
 
   Of up to ten classes, class 2t + f is texture t of period f (5 or 11 pixels). Of more, each image
   is the sum of three textures, of 14, 7 and 3.5 pixels, named by the class's digits to the base 5.
