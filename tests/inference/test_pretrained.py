@@ -5,7 +5,6 @@ import itertools
 import os
 import sys
 import tarfile
-import tempfile
 
 import numpy as np
 import pytest
@@ -80,9 +79,10 @@ def test_it_has_its_recorded_accuracy(real_data, name):
   assert found == pytest.approx(recorded(name)['accuracy'], abs=0.0005)
 
 
-def test_the_command_sees_a_cat_and_leaves_nothing(run_here, tmp_path, monkeypatch):
-  monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
-  result = run_here('--mode', 'predict', '--pretrained', 'resnet20', '--images', CAT)
+def test_the_command_sees_a_cat_and_leaves_nothing(run_main, tmp_path, monkeypatch):
+  """In a process of its own, with whose end its folder goes."""
+  monkeypatch.setenv('TMPDIR', str(tmp_path))
+  result = run_main('--mode', 'predict', '--pretrained', 'resnet20', '--images', CAT)
   assert succeeded(result)['class'] == 'cat'
   assert os.listdir(tmp_path) == []
 
