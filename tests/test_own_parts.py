@@ -130,6 +130,13 @@ def test_what_is_no_network_is_refused(run_here, data_dir, tmp_path, network, sa
   assert not (tmp_path / 'job' / 'checkpoint').exists()
 
 
+def test_a_dry_run_refuses_a_network_that_needs_whole_images(run_here, data_dir, tmp_path):
+  whole = flags(data_dir, tmp_path / 'job', '--dry-run', network='outside_parts:needs_whole_images')
+  succeeded(run_here(*whole))
+  said = refused(run_here(*whole, '--resolutions', '16,1'))
+  assert '--network outside_parts:needs_whole_images fails: TypeError' in said
+
+
 def test_a_counter_is_written_averaged_and_begun_anew(run_here, data_dir, tmp_path):
   """After 4 steps it is 4, at step 2 it was 2: the mean is 3.
 

@@ -134,8 +134,9 @@ def write_scalars(folder: str, step: int, values: Mapping[str, float]) -> None:
 
 def write_summary(folder: str, step: int, summary: tf.compat.v1.Summary | bytes) -> None:
   """Writes a summary of a step at once."""
-  _summary_writer(folder).add_summary(summary, step)
-  _summary_writer(folder).flush()
+  writer = _summary_writer(folder)
+  writer.add_summary(summary, step)
+  writer.flush()
 
 
 def drop_summaries_from(folder: str, step: int) -> None:

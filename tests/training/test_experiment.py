@@ -2,8 +2,10 @@
 
 import json
 import os
+from unittest import mock
 
 import pytest
+import tensorflow as tf
 from outcome import events
 from recomputed import assert_equal
 
@@ -55,8 +57,10 @@ def test_a_loop_of_ones_own_over_the_estimator(data_dir, tmp_path):
   assert end['message'] == 'a callback or max_steps ended it at step 3'
   found = made.estimator.evaluate(made.eval_spec.input_fn)
   assert (found['global_step'], len(events(tmp_path / 'job', 'evaluate'))) == (3, 1)
-  other = made.estimator.evaluate(lambda: cifar10.input_fn(data_dir, 'eval', 1, 32), 1)
-  assert (other['accuracy'] * 32) % 1 == 0  # Of one batch, not of all 70 examples.
+  hook = mock.Mock(spec=tf.compat.v1.train.SessionRunHook, **{'before_run.return_value': None})
+  other = made.estimator.evaluate(lambda: cifar10.input_fn(data_dir, 'eval', 1, 32), 1, [hook])
+  assert hook.after_run.call_count == 1  # Of three batches.
+  assert (other['accuracy'] * 32) % 1 == 0
   assert len(events(tmp_path / 'job', 'evaluate')) == 1
   made.estimator.train(made.train_spec.input_fn, max_steps=4)  # With callbacks of its own.
   assert len(events(tmp_path / 'job', 'start')) == 2

@@ -46,10 +46,10 @@ def test_a_gpu_that_tensorflow_cannot_use_is_told_of(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize(('count', 'default'), [(0, 'CPU'), (1, 'GPU'), (2, 'CPU')])
-def test_a_single_gpu_has_the_variables(count, default, monkeypatch, data_dir):
+def test_a_single_gpu_has_the_variables(count, default, monkeypatch, data_dir, tmp_path):
   """Else each step would copy them; --variable-strategy CPU still keeps them on the CPU."""
   monkeypatch.setattr(devices, 'fast_dtype', lambda num_gpus: ('float32', ''))
   monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: [kind] * count)
   for asked, strategy in ((None, default), ('CPU', 'CPU')):
-    options = RunOptions('job', data_dir=data_dir, variable_strategy=asked)
+    options = RunOptions(str(tmp_path), data_dir=data_dir, variable_strategy=asked)
     assert begin(HParams(), options).placement[:2] == (count, strategy)
