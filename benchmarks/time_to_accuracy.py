@@ -9,6 +9,7 @@ program's precision, from arrays that are in memory already. By default only som
 are measured and the others taken to last as long, so that their accuracy is not known.
 
 - airbench94: the published recipe (SGD, lookahead, batch 1024, 9.9 epochs);
+- fulcrum: the sizes and epochs of fulcrumresearch's cifar-10-speedrun, hiverge's batch, no jitter;
 - same recipe: Muon, with the program's batch, steps and gradients.
 
 A ratio is of seconds: below 1 the program is faster.
@@ -88,6 +89,10 @@ def _twins(flags: argparse.Namespace, dtype: str) -> dict[str, list]:
   bias_steps = hparams.all_values(recipe)['first_bias_steps'] or recipe.train_steps
   recipes = {
     'airbench94': ['--optimizer', 'sgd', '--batch-size', 1024, '--epochs', 9.9],
+    'fulcrum': [
+      *('--optimizer', 'muon', '--batch-size', 1536, '--epochs', 8.875, '--bias-epochs', 0.2),
+      *('--muon-learning-rate', 0.2255, '--resolutions', 24, 3, 28, 6),
+    ],
     'same recipe': [
       *('--optimizer', 'muon', '--batch-size', recipe.train_batch_size, '--epochs', epochs),
       *('--muon-learning-rate', recipe.muon_learning_rate),
@@ -127,7 +132,8 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--num-gpus', type=int, choices=(0, 1), default=0)
   parser.add_argument('--seeds', type=_seeds, default=[0, 1, 2])
   parser.add_argument('--torch-python', help='of the environment that has PyTorch; or no twins')
-  names = ('airbench94', 'airbench94, compiled', 'same recipe', 'same recipe, compiled')
+  twins = ('airbench94', 'fulcrum', 'same recipe')
+  names = [name + form for name in twins for form in ('', ', compiled')]
   parser.add_argument('--twin', choices=names, help='the only one to measure; default: all')
   parser.add_argument('--twin-steps', type=int, default=30, help='to measure; 0: all')
   return parser

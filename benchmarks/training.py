@@ -81,9 +81,7 @@ def main() -> None:
     _run(flags)
     return
   others = [name for name in flags.beside if name not in _TORCH or flags.torch_python]
-  peer = {}
-  if set(others) & set(_TORCH):
-    peer['torch'] = peers.torch_version(flags.torch_python)
+  peer = {'torch': peers.torch_version(flags.torch_python)} if {*others} & {*_TORCH} else {}
   rates: dict[str, list[float]] = {}
   with tempfile.TemporaryDirectory() as folder:
     if peer:
