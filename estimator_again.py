@@ -39,7 +39,10 @@ def __getattr__(name: str) -> Any:
 
 
 def install() -> None:
-  """Gives TensorFlow its `estimator` back; before it is imported Keras 2, too, if installed."""
+  """Gives TensorFlow its `estimator` back, and Keras 2 if tf-keras is installed.
+
+  Keras 2 only where TensorFlow is not imported yet.
+  """
   if 'tensorflow' not in sys.modules and find_spec('tf_keras'):
     os.environ.setdefault('TF_USE_LEGACY_KERAS', '1')
   tf = import_module('tensorflow')

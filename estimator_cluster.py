@@ -17,23 +17,26 @@ from typing import Any
 def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any, patience: int = 600) -> Any:
   """As `tf.estimator.train_and_evaluate`, and parameter servers and evaluators end, too.
 
-  They do once no chief or worker listens at its address, and `max_steps` are saved or `patience`
-  seconds have gone: as long may one that was killed take to come back, or the first to start.
+  They end when no chief or worker listens at its address and either `max_steps` are saved or for
+  `patience` seconds none has listened and no checkpoint has come (a lone chief listens nowhere).
+  Let it exceed the time between two checkpoints, and that in which a killed task is back.
   """
   training: Any = sys.modules[type(train_spec).__module__]  # Which has that function.
   cluster = json.loads(os.environ.get('TF_CONFIG', '{}')).get('cluster', {})
   jobs = ('chief', 'master', 'worker')
   trainers = [address.rpartition(':') for job in jobs for address in cluster.get(job, [])]
-  seen_at = time.monotonic()
+  saved, seen_at = None, time.monotonic()
 
   def is_over() -> bool:
-    nonlocal seen_at
+    nonlocal saved, seen_at
+    if saved != (saved := estimator.latest_checkpoint()):
+      seen_at = time.monotonic()
     for host, _, port in trainers:
       address = host.strip('[]'), int(port)
       with contextlib.suppress(OSError), socket.create_connection(address, timeout=5):
         seen_at = time.monotonic()
         return False
-    step = estimator.get_variable_value('global_step') if estimator.latest_checkpoint() else -1
+    step = estimator.get_variable_value('global_step') if saved else -1
     return step >= (train_spec.max_steps or math.inf) or time.monotonic() > seen_at + patience
 
   listener = training._ContinuousEvalListener()

@@ -36,7 +36,7 @@ _REPEATED = {
   each.name for each in declarations(flags.Command, RunOptions) if each.kind == tuple[str, ...]
 }
 
-# Whose objects a call may be given as they are.
+# The options in whose place a call may give the object itself.
 _DOORS = (
   'network',
   *(each.name for each in declarations(HParams, Augmentation) if each.check is FUNCTION),
@@ -47,7 +47,7 @@ def convert(data_dir: Any = '.', **options: Any) -> Result:
   """Makes record files where they are missing, as generate_cifar10_tfrecords.py with its options.
 
   Returns:
-    The manifest, as the command prints it: name, source, the examples of each split, ...
+    What the command prints: data dir, name, source, the examples of each split, ...
 
   Raises:
     InputError: an option or a source is refused, or the folder holds other records.

@@ -37,7 +37,8 @@ _END_WITH_PARENT = partial(ctypes.CDLL(None).prctl, 1, signal.SIGTERM) if _IS_LI
 
 def show(name: str, line: str) -> None:
   """Prints a line of a task's log."""
-  print(f'{name:>9} | {line}', file=sys.stderr, flush=True)
+  with contextlib.suppress(OSError):  # The disk is full, or nobody reads: the tasks go on.
+    print(f'{name:>9} | {line}', file=sys.stderr, flush=True)
 
 
 class LocalCluster(contextlib.AbstractContextManager['LocalCluster']):
@@ -107,8 +108,8 @@ class LocalCluster(contextlib.AbstractContextManager['LocalCluster']):
 
   def codes(self) -> dict[str, int]:
     """Returns the exit codes of the tasks that have ended; negative numbers are signals."""
-    running = self.processes.items()
-    return {name: code for name, each in running if (code := each.poll()) is not None}
+    started = self.processes.items()
+    return {name: code for name, each in started if (code := each.poll()) is not None}
 
   def wait(self, timeout: float) -> dict[str, int]:
     """Waits up to `timeout` seconds; returns the exit codes of the tasks that have ended."""
@@ -135,7 +136,7 @@ class LocalCluster(contextlib.AbstractContextManager['LocalCluster']):
       reserved.close()
 
   def _reserve(self) -> str:
-    """Returns the address of a free port, reserved but for tasks of this user."""
+    """Returns the address of a free port, which only this user's processes can still take."""
     reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     reserved.bind(('127.0.0.1', 0))

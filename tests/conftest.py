@@ -71,9 +71,8 @@ def data_dir(tmp_path_factory):
   rng, splits = np.random.default_rng(0), {}
   for split, count in COUNTS.items():
     labels = np.arange(count) % manifest.CIFAR10.num_classes
-    images = synthetic.synthetic_images(labels, rng)
     path = manifest.record_path(folder, split)
-    records.write_records(path, images, labels)
+    records.write_records(path, synthetic.synthetic_images(labels, rng), labels)
     splits[split] = manifest.entry(path, count)
   manifest.write_manifest(folder, {'source': 'synthetic', 'subsets': splits})
   return folder

@@ -118,8 +118,7 @@ class HostedTasks(Tasks):
     if not own.exists():
       shutil.copytree(self._data_dir, own / 'data')
     folders = ['--data-dir', str(own / 'data'), '--job-dir', str(own / 'job')]
-    host = ['ip', 'netns', 'exec', self.network.namespace(name)]
-    return [*host, *super().command(name), *folders]
+    return ['ip', 'netns', 'exec', self.network.namespace(name), *super().command(name), *folders]
 
 
 def _ip(*arguments):

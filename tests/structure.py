@@ -50,8 +50,7 @@ BY_NAME = {'cifar10', 'cifar10.core.user_code', 'estimator_again'}
 
 def tracked(pattern):
   """The files of the checkout that git knows, by a pattern of its own."""
-  listed = checkout.run('git', 'ls-files', pattern, must_succeed=True).stdout
-  return listed.splitlines()
+  return checkout.run('git', 'ls-files', pattern, must_succeed=True).stdout.splitlines()
 
 
 def lines_of(paths):

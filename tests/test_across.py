@@ -41,8 +41,7 @@ def test_the_other_python_goes_on_with_a_job_and_serves_its_network(run_main, da
   np.save(tmp_path / 'images.npy', images)
   there = run('-c', SERVE, exported, tmp_path / 'images.npy')
   network = tf.saved_model.load(exported).signatures['serving_default']
-  probabilities = network(images=tf.constant(images))['probabilities']
-  np.testing.assert_allclose(there, probabilities, atol=1e-4)
+  np.testing.assert_allclose(there, network(images=tf.constant(images))['probabilities'], atol=1e-4)
   assert run('cifar10_main.py', *flags, '--train-steps', 6)['global_step'] == 6
 
 

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from outcome import refused, succeeded
-from recomputed import values
+from recomputed import SUFFIX, values
 
 from cifar10 import checkpoint
 from cifar10.data import manifest, records
 from cifar10.data.input_pipeline import Cifar10DataSet
-from cifar10.data.manifest import CIFAR10
 from cifar10.job import checkpoints
 from cifar10.options.hparams import from_values
 from cifar10.training import checkpoint_tool
@@ -67,19 +66,15 @@ def test_a_dump_has_what_inference_needs_and_nothing_else(ema, job, run, tmp_pat
   trained, dumped = values(job), values(copy)
   assert len(dumped) == 37 + 1
   assert dumped.pop('global_step') == 2
-  suffix = '/ExponentialMovingAverage' if ema else ''
   for name, value in dumped.items():
-    np.testing.assert_array_equal(value, trained[name + suffix], err_msg=name)
-  assert any(
-    (trained[name] != trained[f'{name}/ExponentialMovingAverage']).any() for name in dumped
-  )
+    np.testing.assert_array_equal(value, trained[name + SUFFIX if ema else name], err_msg=name)
+  assert any((trained[name] != trained[name + SUFFIX]).any() for name in dumped)
 
 
 def test_an_average_has_mean_weights_and_moving_averages_of_its_own(job, run, data_dir, tmp_path):
   """An epoch is 16 batches of 16 images: the mean of their means is that of all 256."""
   paths = [f'{job}/model.ckpt-{step}' for step in (0, 2)]
-  where = ['--job-dir', job, '--data-dir', data_dir]
-  run('average', *paths, *where, '--out', tmp_path / 'mean')
+  run('average', *paths, '--job-dir', job, '--data-dir', data_dir, '--out', tmp_path / 'mean')
   first, second, mean = map(values, (*paths, tmp_path / 'mean'))
   assert mean.pop('global_step') == 2
   for name in mean:
@@ -119,7 +114,7 @@ def test_variables_that_share_an_initial_value_are_averaged_apart(tmp_path, monk
   given['network/variance'] += 3
   images = np.zeros([4, 3072], np.uint8)
   records.write_records(manifest.record_path(str(tmp_path), 'train'), images, [0] * 4)
-  found = checkpoint_tool.with_moving_averages(hparams, CIFAR10, str(tmp_path), given)
+  found = checkpoint_tool.with_moving_averages(hparams, manifest.CIFAR10, str(tmp_path), given)
   expected = {'scale': 2, 'variance': 5, 'both': 7, 'weights': 2}
   assert {name: value.flat[0] for name, value in found.items()} == {
     f'network/{name}': value for name, value in expected.items()

@@ -11,7 +11,6 @@ import zipfile
 
 import checkout
 import pytest
-from checkout import ROOT
 
 import cifar10
 from cifar10.job import pretrained
@@ -25,13 +24,11 @@ def released(tmp_path_factory):
   """Builds what a release uploads, as `make release` does -> the paths of sdist and wheel."""
   folder = tmp_path_factory.mktemp('released')
   # Of a copy: the build leaves folders in the source.
-  shutil.copytree(os.path.join(ROOT, 'cifar10'), folder / 'source' / 'cifar10')
-  for name in os.listdir(ROOT):
-    if os.path.isfile(os.path.join(ROOT, name)):
-      shutil.copy(os.path.join(ROOT, name), folder / 'source')
-  build = (
-    'from setuptools import build_meta as build; import sys; print(build.build_%s(sys.argv[1]))'
-  )
+  shutil.copytree(os.path.join(checkout.ROOT, 'cifar10'), folder / 'source' / 'cifar10')
+  for name in os.listdir(checkout.ROOT):
+    if os.path.isfile(os.path.join(checkout.ROOT, name)):
+      shutil.copy(os.path.join(checkout.ROOT, name), folder / 'source')
+  build = 'import sys; from setuptools import build_meta as b; print(b.build_%s(sys.argv[1]))'
 
   def built(kind, source):
     said = checkout.python('-c', build % kind, folder, cwd=source, must_succeed=True)
@@ -50,7 +47,7 @@ def test_a_release_is_complete(released):
   about = f'cifar10_estimator-{cifar10.__version__}.dist-info'
   brought = {f'cifar10/{name}' for name in ('py.typed', 'reporting/page.html')}
   for path in map(pretrained.path, PRETRAINED):
-    brought |= {os.path.relpath(path + end, ROOT) for end in ('.npz', '.json')}
+    brought |= {os.path.relpath(path + end, checkout.ROOT) for end in ('.npz', '.json')}
   assert names >= brought | {f'{about}/licenses/LICENSE', 'model_base.py', 'cifar10_main.py'}
   assert not any(name.startswith(('tests/', 'benchmarks/')) for name in names)
 
@@ -74,6 +71,6 @@ def test_every_script_runs_and_has_the_trained_networks(released, tmp_path):
 
   for name in (f'cifar10-{command}' for command in COMMANDS):
     assert run(name, '--version').stdout.startswith(f'{name} {cifar10.__version__} (TensorFlow ')
-  cat = os.path.join(ROOT, 'docs', 'pictures', 'cat.jpg')
+  cat = os.path.join(checkout.ROOT, 'docs', 'pictures', 'cat.jpg')
   said = run('cifar10-train', '--mode', 'predict', '--pretrained', 'resnet20', '--images', cat)
   assert json.loads(said.stdout)['class'] == 'cat', said.stderr

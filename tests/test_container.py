@@ -104,5 +104,4 @@ def test_the_image(images, tmp_path):
   path = succeeded(images.run(tmp_path, *folders[2:], '--mode', 'export'))['saved_model']
   assert path.startswith('/cifar10/job/')
   assert os.path.exists(path.replace('/cifar10', str(tmp_path), 1) + '/saved_model.pb')
-  owners = {path.stat().st_uid for path in tmp_path.rglob('*') if path.is_file()}
-  assert owners == {1000}
+  assert {path.stat().st_uid for path in tmp_path.rglob('*') if path.is_file()} == {1000}

@@ -44,7 +44,7 @@ def test_a_training_is_steered(start_main, run_here, data_dir, tmp_path):
     until(lambda: learning_rates(job)[-1] == pytest.approx(0.025), 200)
     assert json.loads((job / 'config.json').read_text())['control'] == {'learning_rate': 0.025}
 
-    (job / 'hyper.txt').write_text('learning_rate:0.03\nnonsense\n')
+    (job / 'hyper.txt').write_text('learning_rate: 0.03\nnonsense\n')
     until(lambda: learning_rates(job)[-1] == pytest.approx(0.03), 200)
 
     saved = obeyed(job, 'save').removeprefix('saved ')

@@ -126,8 +126,7 @@ def test_a_container_without_its_environment_ends_by_one_line(lacking):
 def test_the_network_policy_admits_the_jobs_pods_alone():
   """At the port where the job's containers listen, and out to the names' server."""
   job = yaml.safe_load(read('tfjob.yaml'))
-  policy = yaml.safe_load(read('networkpolicy.yaml'))
-  spec = policy['spec']
+  spec = yaml.safe_load(read('networkpolicy.yaml'))['spec']
   # A JobSet's pods have the same.
   tasks = {'matchLabels': job['spec']['tfReplicaSpecs']['PS']['template']['metadata']['labels']}
   assert spec['podSelector'] == tasks

@@ -94,8 +94,7 @@ def test_keras_trains_on_alike(data_dir, tmp_path, monkeypatch):
 def test_transfer_to_one_trunk_with_two_heads_and_the_whole(data_dir, tmp_path):
   hparams = from_values({'num_layers': 8, 'batch_norm_decay': 0.9})
   checkpoint, (probabilities, features, _) = save(hparams)
-  made = freeze_graph.freeze(hparams, CIFAR10, checkpoint)
-  keras_file.write(str(tmp_path / '1.keras'), made, {})
+  keras_file.write(str(tmp_path / '1.keras'), freeze_graph.freeze(hparams, CIFAR10, checkpoint), {})
   script = block('transfer.py').replace('batch(64)', 'batch(16)')
   # In a folder where nothing of the project is.
   ran = checkout.python('-c', script, '1.keras', data_dir, 'transfer', cwd=tmp_path)
@@ -120,12 +119,10 @@ def test_transfer_to_one_trunk_with_two_heads_and_the_whole(data_dir, tmp_path):
 def test_what_litert_says_is_what_an_evaluation_says(run_here, data_dir, tmp_path):
   small = ['--num-layers', 8, '--train-batch-size', 16, '--batch-norm-decay', 0.8]
   trained = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *small, '--train-steps', 40)
-  exported = run_here('--job-dir', tmp_path, '--mode', 'export')
   accuracy = succeeded(trained)['accuracy']
-  folder = succeeded(exported)['saved_model']
+  folder = succeeded(run_here('--job-dir', tmp_path, '--mode', 'export'))['saved_model']
   environment = {**os.environ, 'PYTHONPATH': checkout.ROOT}
-  script = block('to_litert.py')
-  result = checkout.python('-c', script, folder, data_dir, env=environment)
+  result = checkout.python('-c', block('to_litert.py'), folder, data_dir, env=environment)
   whole, small, agreement = succeeded(result).values()
   assert whole['accuracy'] == pytest.approx(accuracy, abs=1.5 / 70)  # One image of 70, rounded.
   assert agreement > 0.8  # Of networks that have nothing to do with each other: about 0.1.

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+import types
 
 import checkout
 import pytest
@@ -10,6 +11,7 @@ import tensorflow as tf
 from outcome import succeeded, until
 
 import estimator_again
+import estimator_cluster
 from cifar10 import local_cluster
 
 CANNED, RESNET = 'tests/again/canned.py', 'tests/again/resnet.py'
@@ -107,6 +109,34 @@ def test_layers_hooks_and_a_warm_start(tmp_path):
   assert 'batch_normalization_1/moving_mean' in first['names']
   then = again(RESNET, '--model_dir', tmp_path / 'then', '--warm_start', tmp_path / 'first')
   assert then['losses'][0] < first['losses'][-1]
+
+
+def test_an_evaluator_stays_while_a_lone_chief_saves(monkeypatch):
+  """Which listens nowhere. Looks at its checkpoint, at these seconds; 600 of patience."""
+  looks = [('ckpt-10', 500), ('ckpt-20', 1000), ('ckpt-20', 1500), ('ckpt-20', 1601)]
+  none_new = types.SimpleNamespace(status='no new checkpoint')
+
+  class Executor:
+    def __init__(self, estimator, train_spec, eval_spec, hooks, listener):
+      self.estimator, self.listener = estimator, listener
+
+    def run(self):
+      goes_on = []
+      for checkpoint, seconds in looks:
+        self.estimator.latest_checkpoint = lambda checkpoint=checkpoint: checkpoint
+        monkeypatch.setattr(estimator_cluster.time, 'monotonic', lambda seconds=seconds: seconds)
+        goes_on.append(self.listener.after_eval(none_new))
+      return goes_on
+
+  module = types.SimpleNamespace(_ContinuousEvalListener=types.SimpleNamespace)
+  module._TrainingExecutor = Executor
+  monkeypatch.setitem(sys.modules, 'training', module)
+  monkeypatch.setenv('TF_CONFIG', '{"cluster": {"chief": ["127.0.0.1:1"]}}')
+  monkeypatch.setattr(estimator_cluster.time, 'monotonic', lambda: 0)
+  spec = type('TrainSpec', (), {'__module__': 'training', 'max_steps': 99})()
+  estimator = types.SimpleNamespace(get_variable_value=lambda name: 20)
+  estimator.config = types.SimpleNamespace(task_type='evaluator')
+  assert estimator_cluster.train_and_evaluate(estimator, spec, None) == [True] * 3 + [False]
 
 
 class Others(local_cluster.LocalCluster):

@@ -15,7 +15,6 @@ from outcome import events, succeeded
 
 from cifar10.job import control_requests
 
-EXAMPLES = os.path.join(checkout.ROOT, 'examples')
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 64]
 EACH_STEP = ['--eval-every-steps', 1, '--callback']
 
@@ -29,7 +28,7 @@ def test_a_shell_has_session_batch_and_run(run_main, data_dir, tmp_path):
   typed += "print('TYPED', step, run.step, batch['images'].shape)\n"
   typed += "open(f'{run.job_dir}/shell', 'w').close()\nexit()\n"  # Another shell, a step later.
   typed += "run.stop('seen enough')\n"
-  paths = os.pathsep.join([EXAMPLES, os.environ['PYTHONPATH']])
+  paths = os.pathsep.join([f'{checkout.ROOT}/examples', os.environ['PYTHONPATH']])
   flags = ['--data-dir', data_dir, '--job-dir', job, *SMALL, '--train-steps', 4]
   flags += ['--callback', 'debug_shell:DebugShell']
   result = run_main(*flags, input=typed, env={**os.environ, 'PYTHONPATH': paths})

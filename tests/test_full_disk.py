@@ -83,8 +83,7 @@ def test_a_job_dir_that_vanishes(run_main, run_here, data_dir, tmp_path):
 
   mover = threading.Thread(target=move)
   mover.start()
-  more = ['--train-steps', 10**6, '--save-every-steps', 10]
-  result = run_main(*flags, *more, timeout=250)
+  result = run_main(*flags, '--train-steps', 10**6, '--save-every-steps', 10, timeout=250)
   mover.join()
   failed(result, f'--job-dir {job} has vanished; put it back, and the same command goes on')
   saved = checkpoints.latest_step(str(away))

@@ -86,8 +86,7 @@ def test_the_old_program_s_calls_make_the_command_s_files(generate_here, old_pro
     output_file = os.path.join(data_dir, mode + '.tfrecords')
     generate_cifar10_tfrecords.convert_to_tfrecord(input_files, output_file)
   called = {path.name: path.read_bytes() for path in old_program_s.glob('*.tfrecords')}
-  result = generate_here('--data-dir', old_program_s, '--force')
-  assert succeeded(result)['source'] == 'published'
+  assert succeeded(generate_here('--data-dir', old_program_s, '--force'))['source'] == 'published'
   assert called == {path.name: path.read_bytes() for path in old_program_s.glob('*.tfrecords')}
   if os.path.islink(f'{data_dir}/cifar-10-python.tar.gz'):  # The published one.
     digests = {split: digest[:16] for split, digest in manifest.digests(data_dir).items()}

@@ -61,5 +61,4 @@ BEST_LISTED = 'rename best/best.json best/best.json.1.tmp'
 def test_order_before_a_loss_of_power(calls, wrong):
   """Names come after contents, lists after what they list, and what is deleted is in no list."""
   numbered = [f'{number} {call}' for number, call in enumerate('|'.join(calls).split('|'), 1)]
-  found = [int(line.partition(' ')[0]) for line in faults.check_order(numbered)]
-  assert found == wrong
+  assert [int(line.partition(' ')[0]) for line in faults.check_order(numbered)] == wrong

@@ -20,6 +20,7 @@ from recomputed import AVERAGED, assert_close, assert_equal, check_averages, var
 from tasks import ALL_REDUCE, FOREVER, PATIENCE_SECONDS, RESNET, SMALL, Tasks
 
 from cifar10 import local_cluster
+from cifar10.core import files
 from cifar10.core.errors import TaskLostError
 from cifar10.job import checkpoints, job_config, metrics_log
 
@@ -231,11 +232,9 @@ def test_a_killed_backup_worker(cluster):
   tasks = cluster(*FOREVER, *slow, '--sync', '--backup-workers', 1, workers=2)
   tasks.until_step(20)
   tasks.kill('worker 1')
-  lines_before = len(tasks.said('chief 0', r'loss (\S+)'))
-  assert all(float(loss) > 1.5 for loss in tasks.said('chief 0', r'loss (\S+)'))
-  tasks.until(
-    lambda: any(float(loss) < 1 for loss in tasks.said('chief 0', r'loss (\S+)')[lines_before:])
-  )
+  before, loss = len(tasks.log), r'loss (\S+)'
+  assert all(float(each) > 1.5 for each in tasks.said('chief 0', loss))
+  tasks.until(lambda: any(float(each) < 1 for each in tasks.said('chief 0', loss, before)))
   assert not tasks.said('chief 0', 'waiting for (?!worker 1)')
 
 
@@ -314,9 +313,8 @@ def test_an_asynchronous_chief_says_which_steps_are_lost(cluster):
   saved, before = checkpoints.latest_step(tasks.job_dir), len(tasks.log)
   tasks.until(lambda: len(tasks.said('worker 0', 'images/s', before)) > 3)
   tasks.start('chief 0')
-  line = r'all go back from step (\S+) to '
   tasks.until(lambda: len(events(tasks.job_dir, 'start')) > 1)
-  [reached] = tasks.said('chief 0', f'{line}{saved},')
+  [reached] = tasks.said('chief 0', rf'all go back from step (\S+) to {saved},')
   lost = events(tasks.job_dir, 'start')[-1]['steps_lost']
   assert lost == int(reached.replace(',', '')) - saved > 3
 
@@ -363,6 +361,7 @@ def check_ended(tasks, reason):
   [end] = events(tasks.job_dir, 'end')
   assert end['reason'] == result['ended_by'] == reason
   assert result['global_step'] < 10**6
+  assert files.matching(f'{tasks.job_dir}/control', 'answer*') == []  # Each was read.
 
 
 @pytest.mark.parametrize(
@@ -466,8 +465,7 @@ def test_the_command_prints_the_chiefs_result(data_dir, tmp_path, monkeypatch):
 )
 def test_what_cannot_be_a_cluster_is_one_line(run_here, old_job, tmp_path, flags, says):
   folders = ['--data-dir', tmp_path, '--job-dir', old_job] if '--' in flags else []
-  line = refused(run_here(*flags, *folders, command=local_cluster))
-  assert says in line
+  assert says in refused(run_here(*flags, *folders, command=local_cluster))
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='prctl is of Linux')

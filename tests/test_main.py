@@ -20,9 +20,7 @@ from cifar10.training.schedules import steps_of
 @pytest.fixture
 def refusal(run_here, data_dir):
   """What the command says that refuses these flags, or this job dir, with small records."""
-  return lambda job_dir, *flags: refused(
-    run_here('--data-dir', data_dir, '--job-dir', job_dir, *flags)
-  )
+  return lambda job, *flags: refused(run_here('--data-dir', data_dir, '--job-dir', job, *flags))
 
 
 def test_the_classic_recipe_is_the_defaults():
@@ -42,9 +40,8 @@ def test_he2015_is_the_papers():
 
 
 def test_a_flag_overrides_its_recipe():
-  recipe = from_values(
-    recipe_values('he2015', {'lr_boundaries_epochs': (5, 6), 'weight_decay': 0.0})
-  )
+  given = {'lr_boundaries_epochs': (5, 6), 'weight_decay': 0.0}
+  recipe = from_values(recipe_values('he2015', given))
   assert (recipe.lr_boundaries_epochs, recipe.weight_decay) == ((5, 6), 0)
   assert recipe.lr_values == (1, 0.1, 0.01)
   assert from_values(recipe_values('fast95', {})).lr_triangle

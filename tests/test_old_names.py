@@ -37,13 +37,11 @@ def test_a_hundred_steps_by_hand_are_those_of_the_command(run_here, data_dir, tm
     config = tf_estimator.RunConfig(
       model_dir=str(tmp_path / 'by hand'), tf_random_seed=0, session_config=devices.session_config()
     )
-    estimator = tf_estimator.Estimator(
-      cifar10.get_model_fn(0, 'CPU', 1), config=config, params=params
-    )
-    hook = cifar10.ExamplesPerSecondHook(params.train_batch_size, every_n_steps=10)
+    model_fn = cifar10.get_model_fn(0, 'CPU', 1)
+    estimator = tf_estimator.Estimator(model_fn, config=config, params=params)
     estimator.train(
       lambda: cifar10.input_fn(data_dir, 'train', 1, params.train_batch_size, True),
-      hooks=[hook],
+      hooks=[cifar10.ExamplesPerSecondHook(params.train_batch_size, every_n_steps=10)],
       max_steps=steps,
     )
   assert_equal(tmp_path / 'command', tmp_path / 'by hand', 100)
@@ -116,9 +114,8 @@ def test_a_device_setter(graph):
     setter = cifar10.local_device_setter(2, 'gpu', '/gpu:0')
     assert devices(setter) == (['/device:GPU:0', '/device:GPU:1'], '/device:GPU:0')
   with tf.compat.v1.variable_scope('own'):
-    setter = cifar10.local_device_setter(
-      ps_device_type='gpu', ps_ops=['VarHandleOp'], ps_strategy=lambda op: 3
-    )
+    own = {'ps_ops': ['VarHandleOp'], 'ps_strategy': lambda op: 3}
+    setter = cifar10.local_device_setter(ps_device_type='gpu', **own)
     assert devices(setter) == (['/device:GPU:3'] * 2, '/device:CPU:0')
 
 

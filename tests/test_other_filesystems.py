@@ -34,9 +34,8 @@ def test_a_whole_life_in_memory(run_here, nowhere, tmp_path):
   url = f'ram:/{tmp_path}'
   data, job = f'{url}/data', f'{url}/job'
 
-  generate = ['--data-dir', data, '--synthetic', 20]
   for _ in range(2):
-    made = run_here(*generate, command=generate_cifar10_tfrecords)
+    made = run_here('--data-dir', data, '--synthetic', 20, command=generate_cifar10_tfrecords)
     assert succeeded(made)['examples'] == {'train': 80, 'validation': 20, 'eval': 20}
   assert 'they are intact; nothing to do' in made.stderr
 
@@ -67,8 +66,7 @@ def test_a_whole_life_in_memory(run_here, nowhere, tmp_path):
   reported = run_here(job, '--out', page, '--table', command=report)
   assert succeeded(reported)['jobs'][0]['evaluation']['accuracy']['value'] == evaluated['accuracy']
   assert 'Worst mistakes' in page.read_text(encoding='utf-8')
-  listed = succeeded(run_here('list', job, command=checkpoint))
-  assert listed['checkpoint'] == f'{job}/model.ckpt-8'
+  assert succeeded(run_here('list', job, command=checkpoint))['checkpoint'] == f'{job}/model.ckpt-8'
   dumped = run_here('dump', f'{job}/best', '--out', f'{url}/best.npz', command=checkpoint)
   assert succeeded(dumped)['variables'] == 37  # 23 trained ones and 14 moving averages.
   warm = ['--mode', 'train', '--data-dir', data, '--job-dir', f'{url}/warm', *SMALL]
@@ -92,8 +90,7 @@ def test_processes_meet_behind_a_url(run_here, start_main, data_dir, nowhere, tm
   with start_main(*train) as process:
     until(lambda: events(job, 'start'), 300, process)
     assert f'process {process.pid} on ' in control_requests.who_trains(job)
-    stopped = succeeded(run_here(job, 'stop', command=control))
-    assert stopped['ok']
+    assert succeeded(run_here(job, 'stop', command=control))['ok']
     assert process.wait(300) == 0
   [end] = events(job, 'end')
   assert end['reason'] == 'control'

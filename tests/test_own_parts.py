@@ -15,6 +15,7 @@ from tensorflow.compat.v1.train import MomentumOptimizer, Optimizer
 
 import cifar10
 from cifar10 import checkpoint
+from cifar10.core import user_code
 from cifar10.core.errors import InputError
 from cifar10.data.manifest import CIFAR10
 from cifar10.exporters import freeze_graph
@@ -173,6 +174,21 @@ def test_a_job_whose_module_is_gone_says_which(run_here, data_dir, tmp_path, mon
   monkeypatch.delitem(sys.modules, 'outside_parts')
   said = refused(run_here('--job-dir', job, '--mode', 'export'), at_once=True)
   assert said.startswith(f'error: --network {NET} cannot be imported: ')
+
+
+def test_a_failing_line_is_named_in_a_folder_of_any_name(tmp_path):
+  own = tmp_path / 'tensorflow' / 'own.py'
+  own.parent.mkdir()
+  own.write_text('def fails():\n  return 1 / 0\n')
+  place = {}
+  exec(compile(own.read_text(), own, 'exec'), place)
+  with pytest.raises(InputError, match=rf'ZeroDivisionError: .* \({own}, line 2\)$'):
+    user_code.called('--source', 'own:fails', place['fails'])()
+
+
+def test_a_network_of_a_script_says_where_it_is():
+  with pytest.raises(InputError, match='the script or notebook that holds it can go on with this'):
+    user_code.imported('--network', '__main__:gone')
 
 
 ADAM = 'tensorflow:compat.v1.train.AdamOptimizer'

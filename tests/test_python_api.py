@@ -31,9 +31,8 @@ SMALL = {
 @pytest.fixture(scope='module')
 def job(data_dir, tmp_path_factory):
   folder = tmp_path_factory.mktemp('api') / 'job'
-  return folder, cifar10.train(
-    folder, data_dir, lr_values=[1, 0.1], lr_boundaries_epochs=[9], **SMALL
-  )
+  schedule = {'lr_values': [1, 0.1], 'lr_boundaries_epochs': [9]}
+  return folder, cifar10.train(folder, data_dir, **schedule, **SMALL)
 
 
 def test_results_are_what_the_command_prints(job, data_dir, run_here):
@@ -71,8 +70,7 @@ def test_an_array_is_answered_as_its_files_are(job, tmp_path):
 @pytest.mark.parametrize('name', ['learning_rate', 'vgg_layers', 'num_cpu_towers', 'best_by'])
 def test_what_the_command_refuses_is_an_input_error(name, data_dir, tmp_path, run_here):
   job_dir, flag = tmp_path / 'job', f'--{name.replace("_", "-")}=-3'
-  ran = run_here('--job-dir', job_dir, '--data-dir', data_dir, flag)
-  printed = ran.stderr.splitlines()[-1]
+  printed = run_here('--job-dir', job_dir, '--data-dir', data_dir, flag).stderr.splitlines()[-1]
   with pytest.raises(cifar10.InputError) as error:
     cifar10.train(job_dir, data_dir, **{name: -3})
   assert printed == f'error: {error.value}'

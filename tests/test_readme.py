@@ -14,7 +14,6 @@ import checkout
 import pytest
 import structure
 import tensorflow as tf
-from checkout import ROOT
 from outcome import succeeded
 
 from cifar10.options.hparams import from_values
@@ -36,7 +35,7 @@ OTHER_FLAGS = """
 
 def documents():
   """Their texts by path, the README first: what it makes, the others use."""
-  pages = sorted(glob.glob('docs/*.md', root_dir=ROOT))
+  pages = sorted(glob.glob('docs/*.md', root_dir=checkout.ROOT))
   return {path: checkout.read(path) for path in ('README.md', 'CONTRIBUTING.md', *pages)}
 
 
@@ -116,7 +115,7 @@ def test_links_lead_somewhere():
     for target in re.findall(r'\]\((?!https?:)([^)\s]+)\)', text):
       name, _, heading = target.partition('#')
       file = os.path.normpath(os.path.join(os.path.dirname(path), name)) if name else path
-      there = os.path.exists(os.path.join(ROOT, file))
+      there = os.path.exists(os.path.join(checkout.ROOT, file))
       titles = re.findall(r'^#+ (.*)$', checkout.read(file), re.M) if there and heading else ()
       known = [re.sub(r'[^\w -]', '', title.lower()).replace(' ', '-') for title in titles]
       if not there or (heading and heading not in known):
@@ -215,9 +214,9 @@ def test_every_command_runs(pages, at_least, tmp_path):
 
   Without TensorBoard and `make` they are 9, and 34.
   """
-  for name in os.listdir(ROOT):
+  for name in os.listdir(checkout.ROOT):
     if name.endswith('.py') or name in ('cifar10', 'benchmarks', 'docs'):
-      os.symlink(os.path.join(ROOT, name), tmp_path / name)
+      os.symlink(os.path.join(checkout.ROOT, name), tmp_path / name)
   blocks = re.findall('```python\\n(.*?)```', checkout.read('docs/data.md'), re.S)
   (tmp_path / 'my_source.py').write_text(next(each for each in blocks if 'class Squares' in each))
   # Any image: the reader has a cat, and some photographs.
@@ -232,8 +231,7 @@ def test_every_command_runs(pages, at_least, tmp_path):
         running.append(start(free_ports(words), tmp_path))
         while running and words[-1] != '&':
           output, log = running[-1].communicate(timeout=180)
-          code = running.pop().returncode
-          succeeded(subprocess.CompletedProcess(words, code, output, log))
+          succeeded(subprocess.CompletedProcess(words, running.pop().returncode, output, log))
           ran += 1
       else:
         assert words[0] in ('make', 'tensorboard') or words == ['.', '.venv/bin/activate'], words

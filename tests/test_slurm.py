@@ -19,7 +19,6 @@ import debian
 import hosts
 import numpy as np
 import pytest
-from checkout import ROOT
 from outcome import saved_step, until
 from recomputed import values
 
@@ -184,7 +183,7 @@ class Job:
     self.cluster, self.folder, self.log = cluster, folder / 'job', folder / 'log'
     folder.mkdir()
     python = folder / 'python'
-    held_training = os.path.join(ROOT, 'tests', 'held_training.py')
+    held_training = os.path.join(checkout.ROOT, 'tests', 'held_training.py')
     python.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, held_training])} "$@"\n')
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     variables = {'PYTHON': str(python), 'HELD': held}
@@ -203,8 +202,7 @@ class Job:
 
   def about(self):
     """What Slurm says of it."""
-    said = self.cluster.run('scontrol', 'show', 'job', self.id)
-    return dict(re.findall(r'(\S+?)=(\S*)', said))
+    return dict(re.findall(r'(\S+?)=(\S*)', self.cluster.run('scontrol', 'show', 'job', self.id)))
 
   def limit(self, seconds):
     """Sets its time limit: to so many seconds from now, or up to a minute more."""
@@ -227,8 +225,7 @@ class Job:
 
     Those may be of one batch more, whose update SIGTERM prevented (docs/training.md).
     """
-    found = values(self.folder).items()
-    return {name: value for name, value in found if '/moving_' not in name}
+    return {name: value for name, value in values(self.folder).items() if '/moving_' not in name}
 
 
 def test_a_job_longer_than_three_time_limits(cluster, data_dir, tmp_path):

@@ -19,7 +19,7 @@ cluster the chief's callbacks hear of its own steps, an evaluator's of the evalu
 
 A callback gets the run (job/run.py): `run.stop(message)` ends training after this step,
 `run.set_rate(rate)` sets the learning rate, `run.put_scalar(name, value)` adds a point to a curve,
-`run.predictor()` classifies images by the weights of this step.
+`run.predictor()` returns a function that classifies images by the weights of this step.
 """
 
 import time
@@ -55,7 +55,7 @@ class Step(NamedTuple):
 
 
 class Means(NamedTuple):
-  """Means over a hundred steps, or fewer at the end of training."""
+  """Means over a hundred steps; over fewer at the end, and first after a resume."""
 
   step: int  # the last of these steps
   values: dict[str, float]  # means of loss and accuracy; the last learning rate

@@ -34,9 +34,11 @@ class Control(Callback):
       return
     self._looked, job_dir = time.monotonic(), self._run.job_dir
     for name, order, reason in control_requests.take(job_dir):
-      control_requests.answer(job_dir, name, *self._obey(order, reason, run_context.session))
+      done = self._obey(order, reason, run_context.session)
+      if not reason:  # An evaluator's `Run.stop` reads no answer.
+        control_requests.answer(job_dir, name, *done)
     before, self._hyper_text = self._hyper_text, self._read_hyper()
-    for line in self._hyper_text.split() if self._hyper_text != before else ():
+    for line in self._hyper_text.replace(' ', '').split() if self._hyper_text != before else ():
       self._obey(line.replace(':', '=', 1), None, run_context.session)
 
   def _read_hyper(self) -> str:

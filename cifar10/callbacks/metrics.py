@@ -70,7 +70,7 @@ class Metrics(Callback):
     resumed = any(event['event'] == 'start' for event in events)  # The step may be 0 even then.
     if any(event['event'] == 'save' and event['step'] == step for event in events):
       self._saved_at = step  # TensorFlow saves the restored checkpoint again.
-    if not self._started and step:  # What lost steps took counts; at step 0 all begins anew.
+    if not self._started and step:  # With the time of lost steps; at step 0 it is 0.
       run.seconds_before = max((event.get('seconds') or 0 for event in events), default=0)
     self._write('start', step, steps_lost=steps_lost, resumed=resumed, **_described(run))
     self._started, self._sampled_at = True, step

@@ -24,8 +24,8 @@ class Sums:
 
   def of(self, values: Sequence[tf.Tensor], *, mean: bool = False) -> list[tf.Tensor]:
     """The sums, or means, of tensors of one type and of static shapes, in one message."""
-    # Not CollectiveReduceV2: only by this one's attributes does a session find out that a step
-    # needs the same number in all processes.
+    # Not CollectiveReduceV2: only by this one's attributes does a session see that a step is
+    # collective, and needs the same step id in all processes.
     with tf.device(f'{self._cluster.job}/device:CPU:0'):
       total = tf.raw_ops.CollectiveReduce(
         input=tf.concat([tf.reshape(value, [-1]) for value in values], 0),

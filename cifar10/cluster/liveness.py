@@ -4,7 +4,7 @@ TensorFlow waits for a missing task without a line in the log, and where a cable
 even after it is mended. So threads knock at every task's address:
 
 - Nothing answers, for `CUT_SECONDS`: the task is cut off. Who needs it ends, to be started again.
-- It answers again, and for as long no step follows: TensorFlow still waits for what was lost.
+- It answers again, but in `CUT_SECONDS` no step follows: TensorFlow waits for what was lost.
 - The host answers that nobody listens: the task has ended. It has `start_timeout` to come back; an
   all-reduce cannot go on without it, and ends soon.
 - It listens, and no longer greets who connects, as TensorFlow's server does: the task hangs.
@@ -91,9 +91,11 @@ class LivenessMonitor(SignalMonitor):
 
   def wait_for_peers(self) -> None:
     """Waits until all tasks listen, as this one does meanwhile; raises what `check` does."""
-    with self._listen():
+    with self._listen() as door:
+      door.setblocking(False)
       while not all(map(reachable, self._cluster.peers.values())):
         self.check()
+        _let_in(door)
         time.sleep(0.25)
     self._began = time.monotonic()
 
@@ -226,9 +228,13 @@ class LivenessMonitor(SignalMonitor):
 
 
 def _let_in(door: socket.socket) -> None:
-  """Accepts the connections of an evaluator, which asks so whether a chief alone is alive."""
-  while True:
-    door.accept()[0].close()
+  """Accepts who knocks, without whom a queue of some 130 fills, and this task seems cut off.
+
+  A door that does not block is left once nobody waits at it.
+  """
+  with contextlib.suppress(BlockingIOError):
+    while True:
+      door.accept()[0].close()
 
 
 def reachable(address: str) -> bool:
@@ -247,7 +253,9 @@ def knock(address: str, hear: Callable[[socket.socket], None] = lambda door: Non
   try:
     with socket.create_connection((host.strip('[]'), int(port)), timeout=1) as door:
       hear(door)
-  except OSError as error:
+  except (OSError, UnicodeError) as error:
     is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
-    return ENDED if is_unknown or isinstance(error, ConnectionRefusedError) else _SILENT
+    # UnicodeError: no host can have the name, which has a part without a letter.
+    ended = is_unknown or isinstance(error, (ConnectionRefusedError, UnicodeError))
+    return ENDED if ended else _SILENT
   return _HERE

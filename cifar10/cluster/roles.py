@@ -125,7 +125,7 @@ class Role:
 
   @contextlib.contextmanager
   def connected(self, session_config: tf.compat.v1.ConfigProto) -> Iterator[None]:
-    """A context in which this process can train; the configuration is of session and server.
+    """A context in which this process can train; `session_config` is its session's and server's.
 
     A task's server is TensorFlow's, which the other tasks reach. The Estimator's own would have no
     more of the configuration than the GPUs' options: neither threads nor virtual CPUs.

@@ -7,7 +7,6 @@ TensorFlow, where Python runs no handlers; training/trainer.py ends the training
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -60,7 +59,7 @@ class SignalMonitor:
   def __exit__(self, *exception: object) -> None:
     self._left.set()
     for number, handler in self._before.items():
-      signal.signal(number, handler or signal.SIG_DFL)  # Of C code, which Python cannot restore.
+      signal.signal(number, handler or signal.SIG_DFL)  # None: C code's.
     signal.set_wakeup_fd(self._wakeup_before)
     os.close(self._sender)  # The thread reads the end of the pipe and ends.
 
@@ -107,5 +106,4 @@ class SignalMonitor:
     threading.Thread(target=wake, daemon=True).start()
     if not self._left.wait(_STOP_SECONDS):  # The main thread is inside TensorFlow: none wakes it.
       log.error('error: %s', message)
-      sys.stderr.flush()
       os._exit(code)

@@ -46,8 +46,8 @@ class SyncReplicas(tf.compat.v1.train.SessionRunHook):
 
   optimizer: Any  # makes the update
   cluster: Cluster  # all tasks, with this replica
-  # How many gradients the chief waits for, after pushing its own, which is therefore always in the
-  # mean, like all others that have arrived by then.
+  # How many gradients make an update, the chief's own among them. It pushes that first and then
+  # waits, so it is always in the mean, like all others that have arrived by then.
   needed: int
   control: SharedControl  # the chief's, in this graph; a worker reads it with its token
   monitor: SignalMonitor  # ends the wait when this process is to stop

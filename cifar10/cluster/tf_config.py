@@ -18,7 +18,7 @@ _JOBS = ('chief', 'master', 'worker', 'ps', 'evaluator')
 class Cluster:
   """The tasks of a run. Without TF_CONFIG: a chief alone.
 
-  `addresses` are host:port of each 'chief', 'worker' and 'ps' task; an evaluator does not train.
+  `addresses` are host:port of each 'chief', 'worker' and 'ps' task, not of the evaluator.
   """
 
   addresses: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)

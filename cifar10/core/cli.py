@@ -95,8 +95,8 @@ def run_process(main: Callable[[], None]) -> NoReturn:
   """Runs a command's `main` as a process, whose standard output is for results alone.
 
   SIGTERM and SIGHUP end it as Ctrl-C does, so that what is half written is removed; while a
-  training runs, a `SignalMonitor` hears them. That Linux lets the first process of a container hear
-  them at all takes a handler, too.
+  training runs, a `SignalMonitor` hears them. In a container the first process hears only signals
+  for which it has a handler.
   """
 
   def end(number: int, frame: object) -> None:
@@ -124,27 +124,27 @@ def run_command(main: Callable[[], None]) -> NoReturn:
   try:
     main()
   except (CommandError, NotTestedError) as error:
-    _end(str(error), error.code)
+    _end(f'error: {error}', error.code)
   except Terminated as end:
-    print(f'ended by {end}; the same command goes on from the last checkpoint', file=sys.stderr)
-    sys.exit(128 + signal.Signals[str(end)])  # What a shell reports after that signal.
+    line = f'ended by {end}; the same command goes on from the last checkpoint'
+    _end(line, 128 + signal.Signals[str(end)])  # What a shell reports after that signal.
   except BrokenPipeError:  # As `| head` leaves it.
     sys.exit(128 + signal.SIGPIPE)
   except KeyboardInterrupt as end:  # `run_process` gives it the signal's number.
     [number] = end.args or [signal.SIGINT]
-    print(f'ended by {signal.Signals(number).name}', file=sys.stderr)
-    sys.exit(128 + number)
+    _end(f'ended by {signal.Signals(number).name}', 128 + number)
   except (OSError, MemoryError) as error:  # Of the last resort: who knows more names it.
-    _end('not enough memory' if isinstance(error, MemoryError) else str(error), 1)
+    _end(f'error: {"not enough memory" if isinstance(error, MemoryError) else error}', 1)
   except Exception as error:  # TensorFlow's, of a GPU or of what its own allocator refuses.
     _, found, rest = str(error).partition('OOM when allocating')
     if not found:
       raise
     what = 'lower --train-batch-size or --eval-batch-size, or free the GPU'
-    _end(f'not enough memory ({(found + rest).splitlines()[0]:.300}); {what}', 1)
+    _end(f'error: not enough memory ({(found + rest).splitlines()[0]:.300}); {what}', 1)
   sys.exit(0)
 
 
-def _end(message: str, code: int) -> NoReturn:
-  print(f'error: {one_line(message)}', file=sys.stderr)
+def _end(line: str, code: int) -> NoReturn:
+  with contextlib.suppress(OSError):  # The disk is full, or nobody reads: the code still counts.
+    print(one_line(line), file=sys.stderr)
   sys.exit(code)

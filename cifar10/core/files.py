@@ -236,7 +236,7 @@ def naming_errors(flag: str, path: str, *, is_first: bool = False) -> Iterator[N
   except Exception as error:
     text = str(error)
     # TensorFlow's have no number, and their text alone tells it.
-    told = next((each for each in _REMEDIES if os.strerror(each) in text), 0)
+    told = next((each for each in (*_REMEDIES, errno.ENOENT) if os.strerror(each) in text), 0)
     number, said = getattr(error, 'errno', told), getattr(error, 'strerror', os.strerror(told))
     if is_url(path) and path in text and type(error).__module__.startswith('tensorflow'):
       number, said = errno.EIO, text.partition('\n')[0]
@@ -244,7 +244,7 @@ def naming_errors(flag: str, path: str, *, is_first: bool = False) -> Iterator[N
       raise InputError(f'{flag} {path} cannot be written ({said}); name another') from error
     if number in _REMEDIES:
       fault = f'cannot be used ({said}); {_REMEDIES[number]}'
-    elif path in text and not is_url(path) and not is_dir(path):
+    elif number == errno.ENOENT and path in text and not is_url(path) and not is_dir(path):
       fault = 'has vanished; put it back'
     else:
       raise

@@ -18,7 +18,7 @@ from cifar10.core.errors import InputError, SourceError
 from cifar10.core.logs import one_line
 
 # In the names of files that are nobody's own code.
-_NOT_OWN = [f'{cifar10.__path__[0]}/', '<frozen importlib', '/tensorflow/']
+_NOT_OWN = [f'{cifar10.__path__[0]}/', '<frozen importlib', '/tensorflow/python/']
 _NOT_OWN += ['/contextlib.py', '/pkgutil.py']
 _GIVEN = 'given:'  # Begins the names of objects that no module has.
 
@@ -57,6 +57,8 @@ def imported(flag: str, name: str) -> Any:
   if not {'', os.getcwd()} & set(sys.path):
     sys.path.append(os.getcwd())  # Whichever way the command was started.
   remedy = 'correct it, or run from its folder or with that in PYTHONPATH'
+  if name.startswith('__main__:'):
+    remedy = 'the script or notebook that holds it can go on with this job'
   with others_code(
     lambda said: InputError(f'{flag} {name} cannot be imported: {said}; {remedy}'), None
   ):
@@ -67,9 +69,9 @@ def imported(flag: str, name: str) -> Any:
 
 
 def called(flag: str, name: str, call: Callable[..., Any] | None = None) -> Callable[..., Any]:
-  """Returns a door's function, or what that has made, to be called: InputError names its failures.
+  """Returns `call`, or the function that a flag names, so that it raises InputError for failures.
 
-  Raises InputError if it cannot be imported.
+  Raises InputError if that cannot be imported.
   """
   call = call or imported(flag, name)
   return others_code(lambda said: InputError(f'{flag} {name} fails: {said}'), call)(call)

@@ -41,8 +41,8 @@ def as_strings(padded: tf.Tensor) -> tf.Tensor:
 def crop(padded: tf.Tensor, dy: tf.Tensor, dx: tf.Tensor, padding: int) -> tf.Tensor:
   """Cuts uint8 [batch, 32, 32, 3] out of padded images, at row dy and column dx of each.
 
-  `padded`: string [batch], from `as_strings`; `dy`, `dx`: int32 [batch], 0 to 2 padding, which is
-  the pixels that `pad` has added on each side.
+  `padded`: string [batch], from `as_strings`; `dy`, `dx`: int32 [batch], 0 to 2 * `padding`;
+  `padding`: the pixels that `pad` has added on each side.
   """
   width = WIDTH + 2 * padding
   row_bytes = width * DEPTH

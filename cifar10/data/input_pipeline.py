@@ -161,7 +161,7 @@ class Cifar10DataSet:
 
   def _whole(self, num_examples: int) -> tf.data.Dataset:
     """Returns one element: padded images, string [n or more], and labels, int32 [n or more]."""
-    # Chunks of one size are what tf.data puts together without a copy: a rest fills the last.
+    # Chunks of one size are what tf.data puts together without a copy: black images fill the last.
 
     def parse_and_pad(serialized: tf.Tensor) -> tuple[tf.Tensor, ...]:
       images, labels = self.parser(serialized)

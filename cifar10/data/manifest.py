@@ -56,9 +56,9 @@ class DatasetInfo:
   def from_json(cls, content: Mapping[str, object] | None, path: str) -> 'DatasetInfo':
     """Reads the data set from the JSON object of the file at `path`; other keys are ignored.
 
-    None, or an object without a name and other classes, is CIFAR-10. Missing means and deviations,
-    which only standardise the input, are CIFAR-10's. Raises InputError, which names it, for a value
-    of the wrong type or range.
+    None, or an object without a name and with CIFAR-10's classes or none, is CIFAR-10. Missing
+    means and deviations, which only standardise the input, are CIFAR-10's. Raises InputError, which
+    names it, for a value of the wrong type or range.
     """
     content = {} if content is None else content
     if not isinstance(content, Mapping):
@@ -166,7 +166,7 @@ def file_digest(path: str) -> str:
 
 
 def entry(path: str, examples: int, written: str | None = None) -> dict[str, str | int]:
-  """Returns what a manifest says of a record file; `written`: while that has no final name."""
+  """Returns what a manifest says of a record file; `written`: where it lies until then."""
   size, digest = files.signature(written or path)[0], file_digest(written or path)
   return {'file': os.path.basename(path), 'examples': examples, 'bytes': size, 'sha256': digest}
 

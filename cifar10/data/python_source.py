@@ -62,7 +62,8 @@ class PythonSource:
     self._num_classes = num_classes
     self._examples_per_epoch = examples_per_epoch
     self._augmentation = augmentation
-    # Of labels' dtypes: whole numbers, or rows of probabilities to train on; as the first one then.
+    # Kinds of dtype that labels may have: whole numbers or, to train on, floats (probabilities).
+    # The first label settles which.
     self._kinds = 'iuf' if flag == '--source' else 'iu'
     self.num_examples_per_epoch = functools.cache(self._counted)
     self._made: dict[tuple[int, int], Any] = {}  # By shard and number of shards.
@@ -78,7 +79,8 @@ class PythonSource:
     count = self._examples_per_epoch
     failed = others_code(lambda said: InputError(f'{self._said}: {said}'), self._function)
     made = self._made.get((0, 1))
-    size = getattr(made, '__len__', getattr(made, 'size', int))  # Of an older DataFlow.
+    # An older DataFlow has size(); int() is 0, for what has neither.
+    size = getattr(made, '__len__', getattr(made, 'size', int))
     # So say a DataLoader and a DataFlow that they do not know.
     with failed, contextlib.suppress(TypeError, NotImplementedError):
       count = count or int(size() * len(labels))  # A tf.data.Dataset's is a tensor.
@@ -133,7 +135,7 @@ class PythonSource:
     ) -> tuple[tf.Tensor, tf.Tensor]:
       if not self._augmentation:
         return images, labels
-      batch_seed = fold_in(fold_in(key, epochs[0]), places[0])  # No other begins with these.
+      batch_seed = fold_in(fold_in(key, epochs[0]), places[0])  # No other batch begins with them.
       alternating = (tf.gather(mirrored_first, places % share) + tf.cast(epochs, tf.int32)) % 2
       padded = as_strings(pad(images, self._augmentation))
       return augment(padded, batch_seed, self._augmentation, alternating), labels

@@ -80,8 +80,9 @@ def num_examples(data_dir: str, subset: str) -> int:
       raise InputError(f'{path} is missing; {manifest.remedy(path)}')
     described = filter(files.is_file, (path, manifest.manifest_path(data_dir)))
     return _checked(data_dir, subset, tuple(map(files.signature, described)))
-  except OSError as error:
-    raise InputError(f'{path} cannot be read ({error.strerror}); name another --data-dir') from None
+  except (OSError, tf.errors.OpError) as error:
+    said = getattr(error, 'strerror', '') or str(error).partition('\n')[0]
+    raise InputError(f'{path} cannot be read ({said}); name another --data-dir') from None
 
 
 @functools.cache

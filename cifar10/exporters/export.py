@@ -68,7 +68,7 @@ def _export(run: Run, checkpoint: str) -> dict[str, Any]:
 
 
 def _moved(written: str, exports: str, suffix: str) -> str:
-  """Moves a complete export to the time in seconds: servers take the highest number."""
+  """Moves a complete export to a name of the time in seconds: servers take the highest one."""
   files.make_folder(exports)
   names = [os.path.basename(path).partition('.')[0] for path in files.matching(exports, '[0-9]*')]
   before = [int(name) + 1 for name in names if name.isdecimal()]  # A clock may have been ahead.

@@ -86,7 +86,7 @@ def fold_batch_norms(graph: tf.compat.v1.GraphDef) -> None:
   # If the graph holds a network twice, both use the same kernel node.
   shared: dict[tuple[bytes, tuple[int, ...], int], str] = {}
   for norm in nodes.values():
-    # By a batch's own mean in a network of a user's own.
+    # A user's own network may normalise by the batch's mean, which cannot be folded.
     if norm.op != 'FusedBatchNormV3' or norm.attr['is_training'].b:
       continue
     convolution = nodes[_source(norm.input[0])]
@@ -102,7 +102,8 @@ def fold_batch_norms(graph: tf.compat.v1.GraphDef) -> None:
     factor = scale / np.sqrt(variance + norm.attr['epsilon'].f)
     if is_pooled and (factor <= 0).any():
       continue
-    kernel = (kernel * factor).astype(np.float32)  # Rounded once, also for bfloat16.
+    # The product is rounded, not the kernel before it.
+    kernel = (kernel * factor).astype(np.float32)
     dtype = norm.attr['T'].type
     key = kernel.tobytes(), kernel.shape, dtype
     if key not in shared:

@@ -151,7 +151,7 @@ def write(path: str, network: Frozen, made_from: Mapping[str, Any]) -> None:
   with zipfile.ZipFile(f'{path}.keras') as saved, zipfile.ZipFile(path, 'w') as file:
     contents = {name: saved.read(name) for name in saved.namelist()}
     metadata, config = (json.loads(contents[f'{name}.json']) for name in ('metadata', 'config'))
-    # Keras 2 names places of its own, and all axes but one; so Keras 3 reads it, too.
+    # Keras 2 writes modules of its own and a list of axes; in this form Keras 3 reads it, too.
     config |= {'module': 'keras', 'class_name': 'Model', 'registered_name': None}
     for layer in config['config']['layers']:
       if layer['class_name'] == 'BatchNormalization':

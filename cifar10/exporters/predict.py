@@ -1,14 +1,14 @@
-"""Predicts images with a trained network, as a stream with a few hundred in memory."""
+"""Predicts images with a trained network: files as a stream, a split from memory."""
 
 import collections
 import itertools
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from cifar10.callbacks import progress
 from cifar10.core import files, logs
 from cifar10.core.errors import InputError, SomeFailedError, StorageError
 from cifar10.data import image_files
@@ -59,7 +59,7 @@ def predict(
   network: Predictor, images: Iterator[Image], count: int, counts: collections.Counter[str]
 ) -> Iterator[Result]:
   """Classifies images in batches; counts unreadable and right ones; closes the network."""
-  bar = logs.images_bar(total=count, desc='predicting', disable=not sys.stderr.isatty())
+  bar = logs.images_bar(total=count, desc='predicting', disable=not progress.shows_bars())
   classes = network.classes
   with network, bar:
     while batch := list(itertools.islice(images, _BATCH)):

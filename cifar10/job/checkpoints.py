@@ -103,8 +103,9 @@ def _fault_in(checkpoint: str, *signatures: tuple[str, tuple[int, int]]) -> str:
       reader.get_tensor(name)
     return ''
   except Exception as error:  # Of many kinds: a file that is too short is an IndexError.
-    for path, _ in signatures:  # What may not be read, or is out of reach, is not damaged.
-      files.read(path)
+    with contextlib.suppress(FileNotFoundError):  # As in `fault_of`.
+      for path, _ in signatures:  # What may not be read, or is out of reach, is not damaged.
+        files.read(path)
     return one_line(str(error).partition('\n')[0])
 
 
@@ -114,10 +115,11 @@ def step_of(checkpoint: str) -> int | None:
   return int(named[1]) if named else None
 
 
-def find(job_dir: str, named: str | None) -> str:
+def find(job_dir: str, named: str | None, how: str = 'by --checkpoint') -> str:
   """Returns the path of a whole checkpoint: the latest, or the `named` one, a path or BEST.
 
-  Raises InputError where there is none, or it is damaged, with the newest whole one as the remedy.
+  Raises InputError where there is none, or it is damaged, with the newest whole one as the remedy:
+  `how` another is named.
   """
   path = best(job_dir) if named == BEST else named
   if path and not files_of(path):
@@ -129,7 +131,7 @@ def find(job_dir: str, named: str | None) -> str:
   else:
     found = survey(job_dir)
   if found.damaged:
-    remedy = 'name another by --checkpoint'
+    remedy = f'name another {how}'
     if newest := survey(job_dir).newest if path else found.newest:
       remedy += f': the newest whole checkpoint is {newest}; or train on, which starts there'
     raise InputError(f'damaged: {found.described()}; {remedy}')

@@ -60,7 +60,7 @@ def withdraw(job_dir: str, name: str) -> None:
 def take(job_dir: str) -> list[tuple[str, str, StopReason | None]]:
   """Takes all waiting requests, oldest first: name, order, the reason of an evaluator's stop."""
   requests: list[tuple[str, str, StopReason | None]] = []
-  # Of one that is withdrawn or written by hand; it passes, and another look follows soon.
+  # One was withdrawn just now, or written by hand; the next look takes the rest.
   with contextlib.suppress(OSError, TypeError):
     for path in files.matching(os.path.join(job_dir, CONTROL), 'request-*.json'):
       content = files.read_object(path) or {}

@@ -51,7 +51,7 @@ def damaged(job_dir: str, fault: object) -> InputError:
 
 
 def read_begun(job_dir: str) -> dict[str, Any] | None:
-  """As `read_config`, but None as well for a job without any checkpoint, in best/ either.
+  """As `read_config`, but None as well for a job without any checkpoint, and none in best/.
 
   It ended before its first step, and a training may give it another configuration.
   """

@@ -46,5 +46,4 @@ def config(name: str) -> dict[str, Any]:
   return {**record['config'], 'dtype': 'float32'}  # In which any processor is fast.
 
 
-# Removed when the process ends by itself.
 _temporary = functools.cache(lambda name: tempfile.TemporaryDirectory(prefix=f'{name}-'))

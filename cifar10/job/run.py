@@ -121,11 +121,11 @@ class Run:
     return self.role.cluster.is_chief
 
   def seconds(self) -> float:
-    """Returns the seconds trained by all processes of this task, with evaluations."""
+    """Returns the seconds trained by this process and the job's earlier ones, with evaluations."""
     return self.seconds_before + time.monotonic() - self._since
 
   def stop(self, message: str, name: str = stop_record.BY_CALLBACK, value: float = 0.0) -> None:
-    """Ends training after this step, in a cluster that of all tasks.
+    """Ends training after this step; in a cluster, for all tasks.
 
     The same command then says why; `python -m cifar10.control JOB go-on` lifts it. For an option
     of early stopping, `name` is its name and `value` what has reached the limit.
@@ -149,7 +149,7 @@ class Run:
       ValueError: it is negative or not finite.
     """
     if not getattr(self.hparams, name):
-      raise InputError(f'{name}: this job trains without --{name.replace("_", "-")}')
+      raise InputError(f'{name}: this job trains without {flag_of(name)}')
     state = self.role.control.state.with_rate(name, rate)
     control_requests.remember_rates(self.job_dir, state.rates())
     self.role.control.state = state

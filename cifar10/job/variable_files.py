@@ -86,7 +86,8 @@ def open_source(path: str, flag: str = '') -> VariableFile:
     if best := checkpoints.read_best(path, ''):
       path = os.path.join(path, best[0]['checkpoint'])
     try:
-      found = checkpoints.find(path, path if files.exists(path + '.index') else None)
+      named_file = path if files.exists(path + '.index') else None
+      found = checkpoints.find(path, named_file, how='in its place')
     except InputError as error:
       raise InputError(f'{named}: {error}') from None
     return open_checkpoint(found, named)

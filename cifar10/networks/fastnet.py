@@ -97,8 +97,8 @@ class FastNet(FamilyNetwork):
       x = self._silu(self._biased(x, bias))
     elif bias is not None:
       convolve = functools.partial(self._conv_of_silu, x, bias)
-    # Of those pixels only that the pool reads: the last of 31, 15 and 7 rows would be a tenth of
-    # fast94's multiplications.
+    # Only the pixels that the pool reads: the last row and column of 31, 15 and 7 would be a tenth
+    # of fast94's multiplications.
     x = self._max_pool(conv(x, name='conv1', pool_size=_POOL, convolve=convolve), _POOL)
     x = shortcut = self._silu(self._batch_norm(x, name='bn1', fixed_scale=SHARPNESS))
     convs_per_group = self._options.convs_per_group

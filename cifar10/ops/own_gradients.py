@@ -20,7 +20,8 @@ from cifar10.core.start_tensorflow import standard_error_to
 
 # The gradient of a function of two tensors: from that of the result, those of the two.
 Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
-# Zeros after an image's rows and after its columns; tensors where the image's size is one.
+# Zeros after an image's rows and after its columns: tensors, if only the running graph knows how
+# large it is.
 Zeros = Sequence[int | tf.Tensor]
 Convolve = Callable[[tf.Tensor, Zeros], tf.Tensor]  # Of a kernel and those zeros.
 

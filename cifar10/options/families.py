@@ -62,10 +62,10 @@ class Family(Options):
     """Returns the name of the network for logs, for example 'ResNet-44'."""
     return self.TITLE
 
-  def group(self, role: str, rates: Any) -> Group:
-    """Returns the group of the variables with this role; `rates` are the job's HParams."""
-    factors = {OFFSET: rates.offset_lr_factor, HEAD: rates.head_lr_factor}
-    uses_muon = role == CONVOLUTION and rates.muon_learning_rate > 0
+  def group(self, role: str, hparams: Any) -> Group:
+    """Returns the group of the variables with this role, by the job's HParams."""
+    factors = {OFFSET: hparams.offset_lr_factor, HEAD: hparams.head_lr_factor}
+    uses_muon = role == CONVOLUTION and hparams.muon_learning_rate > 0
     return Group(factors.get(role, 1.0), uses_muon)
 
 
@@ -134,10 +134,10 @@ class FastNetFamily(Family):
   def describe(self) -> str:
     return f'fastnet {"-".join(map(str, self.widths))}'
 
-  def group(self, role: str, rates: Any) -> Group:
+  def group(self, role: str, hparams: Any) -> Group:
     if role == FIRST_BIAS:
       return Group(learns_until=self.first_bias_steps)
-    return super().group(role, rates)
+    return super().group(role, hparams)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,10 +7,9 @@ import pytest
 import tensorflow as tf
 
 from cifar10.callbacks import base, progress
-from cifar10.callbacks.base import Callback, Meter, Step
 
 
-class Heard(Callback):
+class Heard(base.Callback):
   """Remembers means, and the ends of epochs."""
 
   def __init__(self, run):
@@ -29,7 +28,7 @@ def heard(*steps, last_step=1000, examples_per_epoch=10):
   run = types.SimpleNamespace(role=role, step=0, last_step=last_step)
   run.epochs = lambda step: step * 4 // examples_per_epoch
   told = Heard(run)
-  meter = Meter(run, [told])
+  meter = base.Meter(run, [told])
   for step in steps:
     values = {'loss': step, 'accuracy': 0.5, 'learning_rate': 0.1}
     meter.after_run(None, tf.compat.v1.train.SessionRunValues((step, values), None, None))
@@ -67,13 +66,12 @@ def test_progress_counts_examples_of_all_towers_and_workers(monkeypatch, caplog)
   now = {'time': 0.0}
   monkeypatch.setattr(base.time, 'monotonic', lambda: now['time'])
   caplog.set_level(logging.INFO, logger='cifar10')
-  run = types.SimpleNamespace(
-    options=types.SimpleNamespace(log_every=10), examples_per_step=256, last_step=100
-  )
+  options = types.SimpleNamespace(log_every=10)
+  run = types.SimpleNamespace(options=options, examples_per_step=256, last_step=100)
   lines = progress.Progress(run)
   for step in (*range(1, 41), *range(15, 36)):
     now['time'] += 0.5
-    lines.on_step_end(Step(step, {'loss': step, 'accuracy': 0.5, 'learning_rate': 0.1}))
+    lines.on_step_end(base.Step(step, {'loss': step, 'accuracy': 0.5, 'learning_rate': 0.1}))
     if step == 30 and len(caplog.records) == 1:
       now['time'] += 7
       lines.on_evaluate_end(None)

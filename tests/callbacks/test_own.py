@@ -33,10 +33,8 @@ def test_plain_session_hooks_are_taken(train, data_dir, tmp_path, capfd):
   result = train('--callback', 'outside_parts:plain_hook', '--mode', 'train')
   succeeded(result)
   assert result.stdout.count('HOOK') == 4
-  stop = tf.compat.v1.train.StopAtStepHook(num_steps=3)
-  ended = cifar10.train(
-    tmp_path / 'other', data_dir, mode='train', callbacks=[PlainHook(), stop], **SMALL
-  )
+  hooks = [PlainHook(), tf.compat.v1.train.StopAtStepHook(num_steps=3)]
+  ended = cifar10.train(tmp_path / 'other', data_dir, mode='train', callbacks=hooks, **SMALL)
   assert (ended['global_step'], ended['ended_by']) == (3, 'callback')
   assert capfd.readouterr().out.count('HOOK') == 3
 

@@ -42,8 +42,7 @@ def run(tmp_path):
   ],
 )
 def test_a_callback_is_made_if_it_has_something_to_do(run, task, options, expected):
-  made = registry.make_all(run(task, **options))
-  assert {type(each).__name__ for each in made} == expected
+  assert {type(each).__name__ for each in registry.make_all(run(task, **options))} == expected
 
 
 def hear(run, *accuracies, split='validation', on_the_way=True):

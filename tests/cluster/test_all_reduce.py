@@ -59,10 +59,8 @@ def tasks():
   with socket.create_server(('127.0.0.1', 0)) as one, socket.create_server(('127.0.0.1', 0)) as two:
     chief, worker = (f'127.0.0.1:{door.getsockname()[1]}' for door in (one, two))
   addresses = {'chief': (chief,), 'worker': (worker,)}
-  return [
-    Task(Cluster(addresses, 'chief'), 10.0, 1.0),
-    Task(Cluster(addresses, 'worker'), 0.0, 3.0),
-  ]
+  numbers = {'chief': (10.0, 1.0), 'worker': (0.0, 3.0)}
+  return [Task(Cluster(addresses, job), *numbers[job]) for job in numbers]
 
 
 def both(function, tasks):

@@ -43,9 +43,7 @@ def test_tensors_arrive_as_they_were(monkeypatch, limit):
   monkeypatch.setattr(parameter_server, 'BUCKET_BYTES', limit)
   given = [np.arange(6).reshape(2, 3), np.array(7), np.array([8, 9])]
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    variables = [
-      tf.compat.v1.get_variable(f'v{number}', value.shape) for number, value in enumerate(given)
-    ]
+    variables = [tf.compat.v1.get_variable(f'v{i}', value.shape) for i, value in enumerate(given)]
     arrived = parameter_server.push([tf.constant(value, tf.float32) for value in given], variables)
     assert [variable.name for _, variable in arrived] == ['v0:0', 'v1:0', 'v2:0']
     for value, (tensor, _) in zip(given, arrived):
@@ -54,9 +52,8 @@ def test_tensors_arrive_as_they_were(monkeypatch, limit):
 
 def passing(servers, task='worker', **options):
   """Of a step of ResNet-8: the sizes of the tensors between hosts, by where they go."""
-  cluster = Cluster(
-    {'chief': ('a:1',), 'worker': ('b:1',), 'ps': tuple(f'c:{i}' for i in range(servers))}, task, 0
-  )
+  ps = tuple(f'c:{i}' for i in range(servers))
+  cluster = Cluster({'chief': ('a:1',), 'worker': ('b:1',), 'ps': ps}, task, 0)
   options = RunOptions('job', **options)
   chosen = hparams.from_values({'num_layers': 8, 'train_batch_size': 2})
   role = roles.Role(cluster, options)
@@ -93,8 +90,7 @@ def test_the_gradients_pass_as_one_tensor():
 @pytest.mark.parametrize('deterministic', [False, True])
 def test_a_synchronous_chief_receives_no_gradients(deterministic):
   """Their mean is computed at the server, where the update is: only the chief's orders arrive."""
-  passed = passing(1, 'chief', sync=True, deterministic=deterministic)
-  assert passed == {
+  assert passing(1, 'chief', sync=True, deterministic=deterministic) == {
     ('job:ps/task:0', 'job:chief/task:0'): [3],
     ('job:chief/task:0', 'job:ps/task:0'): [*STATISTICS, 75_290],
   }

@@ -43,6 +43,5 @@ def test_what_a_task_does(cluster, options, evaluates, counted):
 
 def test_a_process_alone_and_an_evaluator_watch_nobody():
   assert type(roles.Role().monitor) is SignalMonitor
-  evaluator = roles.Role(Cluster(SERVED, 'evaluator', 0), RunOptions('job'))
-  assert evaluator.cluster.peers == {}
+  assert roles.Role(Cluster(SERVED, 'evaluator', 0), RunOptions('job')).cluster.peers == {}
   assert type(roles.Role(Cluster(SERVED), RunOptions('job')).monitor) is not SignalMonitor

@@ -200,8 +200,7 @@ def test_what_a_dead_worker_left_counts_only_whole(make, monkeypatch):
   """It pushed its gradient of x, not that of w; w waits for the other try. 10 - 0.5 (1 + 3) / 2."""
   monkeypatch.setattr(parameter_server, 'BUCKET_BYTES', 4)  # A bucket for each variable.
   chief, worker = (make(worker, gradient, variables='wx') for worker, gradient in [(0, 1), (1, 3)])
-  graph = worker.push.graph
-  half = [op for op in graph.get_operations() if 'ApplyGradient' in op.type]
+  half = [op for op in worker.push.graph.get_operations() if 'ApplyGradient' in op.type]
   worker.session.run(half[-1], worker.hook.before_run(None).feed_dict)
   chief.compute()
   waiting = still_waiting(chief.wait)

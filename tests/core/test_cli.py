@@ -1,17 +1,21 @@
 """What all commands share: --version, signals, exit codes, and a start without TensorFlow."""
 
+import errno
 import os
 import re
 import signal
 import subprocess
 import sys
+import types
 
 import checkout
 import pytest
 import tensorflow as tf
 
 import cifar10
+from cifar10 import local_cluster
 from cifar10.core import cli
+from cifar10.core.errors import TaskLostError, Terminated
 from cifar10.core.logs import format_duration
 
 
@@ -93,6 +97,24 @@ def test_a_gpu_without_room_is_one_line(capsys):
   assert end.value.code == 1
   [line] = capsys.readouterr().err.splitlines()
   assert line.startswith('error: not enough memory (OOM when allocating tensor with shape[9]); ')
+
+
+@pytest.mark.parametrize(
+  ('error', 'code'),
+  [(KeyboardInterrupt(15), 143), (Terminated('SIGHUP'), 129), (TaskLostError('x'), 138)],
+)
+def test_a_code_counts_where_no_line_can_be_written(error, code, monkeypatch):
+  def full(text):
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  def main():
+    local_cluster.show('chief 0', 'a line of its log')  # A task goes on without it.
+    raise error
+
+  monkeypatch.setattr(sys, 'stderr', types.SimpleNamespace(write=full))
+  with pytest.raises(SystemExit) as end:
+    cli.run_command(main)
+  assert end.value.code == code
 
 
 def test_durations():

@@ -126,3 +126,10 @@ def test_what_fails_in_a_folder_names_it(error, said):
   refused = pytest.raises(StorageError, match=f'^--job-dir gone .*{said}')
   with refused, files.naming_errors('--job-dir', 'gone'):
     raise error
+
+
+def test_a_folder_whose_name_an_error_has_is_not_always_gone():
+  """A dry run makes none, and in a cluster a worker may not see it."""
+  error = tf.errors.ResourceExhaustedError(None, None, 'OOM on /job:localhost/device:CPU:0')
+  with pytest.raises(tf.errors.ResourceExhaustedError), files.naming_errors('--job-dir', 'job'):
+    raise error

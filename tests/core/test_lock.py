@@ -89,16 +89,14 @@ def test_a_process_of_version_1_is_refused_while_it_is_heard_of(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('folder', 'why'), [('', ' (No locks available)'), ('ram://bucket', ', being a URL')]
+  ('place', 'why'), [('', ' (No locks available)'), ('ram://bucket', ', being a URL')]
 )
-def test_where_there_are_no_locks_it_says_so_and_goes_on(
-  tmp_path, monkeypatch, caplog, folder, why
-):
+def test_where_there_are_no_locks_it_says_so_and_goes_on(tmp_path, monkeypatch, caplog, place, why):
   def fail(*_):
     raise OSError(errno.ENOLCK, 'No locks available')
 
   monkeypatch.setattr(fcntl, 'flock', fail)
-  folder = folder or tmp_path
+  folder = place or tmp_path
   with caplog.at_level('INFO', 'cifar10'), take(folder):
     [line] = caplog.messages
     assert line.startswith(f'{folder}/lock is not locked{why}: ')

@@ -22,8 +22,7 @@ def test_distortion_is_a_crop_of_the_padded_image_perhaps_mirrored(pixels, mode,
   assert augmented.dtype == np.uint8
   found = []
   for image, result in zip(images, augmented, strict=True):
-    margins = [(pixels, pixels), (pixels, pixels), (0, 0)]
-    reference = np.pad(image, margins, numpys)
+    reference = np.pad(image, [(pixels, pixels), (pixels, pixels), (0, 0)], numpys)
     matches = [
       (dy, dx, mirrored)
       for dy in range(places)
@@ -43,9 +42,8 @@ def test_distortion_is_a_crop_of_the_padded_image_perhaps_mirrored(pixels, mode,
 
 def test_cutout_greys_one_whole_square():
   images = np.full([200, 32, 32, 3], 7, np.uint8)
-  cut = run(cutout(tf.constant(images), tf.constant([1, 2]), 12))
   corners = set()
-  for image in cut:
+  for image in run(cutout(tf.constant(images), tf.constant([1, 2]), 12)):
     assert set(np.unique(image)) == {7, 128}
     rows, columns = np.nonzero(image[..., 0] == 128)
     assert len(rows) == 12 * 12

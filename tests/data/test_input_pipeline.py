@@ -93,9 +93,8 @@ def sixteen(numbered):
 
 @pytest.mark.parametrize(('skipped', 'kind'), [(1, int), (6, int), (13, tf.constant)])
 def test_starting_at_an_example_continues_the_same_batches(numbered, sixteen, skipped, kind):
-  first = kind(np.int64(4 * skipped))
   data_set = input_pipeline.Cifar10DataSet(numbered, 'train')
-  rest = take(data_set.make_batch(4, seed=7, first_example=first), 3)
+  rest = take(data_set.make_batch(4, seed=7, first_example=kind(np.int64(4 * skipped))), 3)
   whole = sixteen[skipped : skipped + 3]
   for (images, labels), (other_images, other_labels) in zip(whole, rest, strict=True):
     np.testing.assert_array_equal(images, other_images)

@@ -83,8 +83,7 @@ def test_objects_that_a_python_call_was_given():
   assert user_code.given(given_sources.Flow) == 'given_sources:Flow'
   assert source('OldFlow').num_examples_per_epoch() == 96
   slices = tf.data.Dataset.from_tensor_slices(tuple(map(np.array, zip(*given_sources.ones()))))
-  sources = given_sources.Flow(), given_sources.listed(), lambda: [*given_sources.ones()], slices
-  for made in sources:
+  for made in given_sources.Flow(), given_sources.listed(), lambda: [*given_sources.ones()], slices:
     found = PythonSource('--source', user_code.given(made), 10)
     assert repr(found.num_examples_per_epoch()) == '96'  # No tensor, which JSON cannot hold.
     for _ in range(2):

@@ -92,6 +92,14 @@ def described(folder, train=COUNTS['train'], **more):
   manifest.write_manifest(str(folder), {'subsets': splits, **more})
 
 
+def test_what_cannot_be_read_is_named(folder, monkeypatch):
+  def unreadable(path):
+    raise tf.errors.PermissionDeniedError(None, None, f'{path}; Permission denied')
+
+  monkeypatch.setattr(tf.compat.v1.io, 'tf_record_iterator', unreadable)
+  assert 'train.tfrecords; Permission denied); name another --data-dir' in refusal(folder)
+
+
 def refusal(folder, split='train'):
   with pytest.raises(InputError) as error:
     records.num_examples(str(folder), split)

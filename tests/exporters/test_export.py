@@ -86,8 +86,7 @@ def written(form, values, tmp_path):
   hparams = from_values(values)
   checkpoint, answers = save(hparams)
   path = str(tmp_path / 'exported') + ('.onnx' if form == 'onnx' else '')
-  network = freeze_graph.freeze(hparams, CIFAR10, checkpoint)
-  export._WRITERS[form](path, network, {'classes': ['a']})
+  export._WRITERS[form](path, freeze_graph.freeze(hparams, CIFAR10, checkpoint), {'classes': ['a']})
   return path, *answers[:2]
 
 
@@ -101,8 +100,7 @@ def test_onnxruntime_answers_alike(values, tmp_path):
   np.testing.assert_allclose(found['probabilities'], probabilities, rtol=1e-4, atol=1e-6)
   np.testing.assert_allclose(found['features'], features, rtol=1e-3, atol=1e-4)
   np.testing.assert_array_equal(found['classes'], probabilities.argmax(1))
-  metadata = session.get_modelmeta().custom_metadata_map
-  assert json.loads(metadata['made_from']) == {'classes': ['a']}
+  assert json.loads(session.get_modelmeta().custom_metadata_map['made_from']) == {'classes': ['a']}
 
 
 def test_without_tf2onnx_one_line_says_so(monkeypatch):

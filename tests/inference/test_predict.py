@@ -58,8 +58,7 @@ def test_bad_files_have_an_error_and_the_others_go_on(old_job, run_here, tmp_pat
   ]
   for line in expected:  # Kernels are others for batches of another size.
     line['probabilities'] = pytest.approx(line['probabilities'], rel=1e-4, abs=2e-6)
-  answers = [line for line in found if 'class' in line]
-  assert answers == [*expected, expected[1]]
+  assert [line for line in found if 'class' in line] == [*expected, expected[1]]
   errors = {os.path.basename(line['file']): line['error'] for line in found if 'error' in line}
   assert len(errors) == 7
   assert errors['gone.png'] == f'image {tmp_path}/gone.png does not exist'
@@ -97,13 +96,11 @@ def test_who_reads_only_the_first_line_ends_it_without_a_traceback(old_job, tmp_
   path = write_image(tmp_path / 'a.png')
   flags = ['--job-dir', old_job, '--mode', 'predict', '--images', *[path] * 2000]
   words = [sys.executable, f'{ROOT}/cifar10_main.py', *map(str, flags)]
-  with subprocess.Popen(
-    words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-  ) as started:
-    assert json.loads(started.stdout.readline())['file'] == str(path)
-    started.stdout.close()
-    assert 'Traceback' not in started.stderr.read()
-  assert started.returncode == 141
+  with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as writer:
+    assert json.loads(writer.stdout.readline())['file'] == str(path)
+    writer.stdout.close()
+    assert 'Traceback' not in writer.stderr.read()
+  assert writer.returncode == 141
 
 
 def test_a_split_is_classified_into_a_file(old_job, run_here, data_dir, tmp_path):

@@ -114,10 +114,9 @@ def test_a_new_job_dir_becomes_its_job(data_dir, tmp_path, caplog):
 
 def test_a_new_job_starts_from_it(data_dir, tmp_path, caplog):
   options = {'num_layers': 20, 'train_batch_size': 16, 'train_steps': 1, 'mode': 'train'}
+  start = {'warm_start_from': 'resnet20', 'learning_rate': 1e-9}
   with caplog.at_level('INFO', 'cifar10'):
-    cifar10.train(
-      str(tmp_path / 'job'), data_dir, warm_start_from='resnet20', learning_rate=1e-9, **options
-    )
+    cifar10.train(str(tmp_path / 'job'), data_dir, **start, **options)
   assert 'resnet20.npz: 97 of 97 variables' in caplog.text
   [answer] = cifar10.predict(str(tmp_path / 'job'), CAT)
   assert answer['class'] == 'cat'

@@ -99,8 +99,7 @@ def test_behind_a_url_each_task_writes_its_own_file_and_they_are_read_as_one(tmp
   """There nothing appends beside others, and a lost line would be a hole in the curve."""
   folder = f'ram:/{tmp_path}'
   own = [('start', 0, 'chief 0'), ('train', 10, 'chief 0'), ('evaluate', 10, 'evaluator 0')]
-  later = [('train', 20, 'chief 0'), ('evaluate', 20, 'evaluator 0')]
-  for time, event in enumerate([*own, *later]):
+  for time, event in enumerate([*own, ('train', 20, 'chief 0'), ('evaluate', 20, 'evaluator 0')]):
     metrics_log.append(folder, *event, subset='eval', accuracy=0.5, time=time)
   assert [event['time'] for event in metrics_log.read(folder)] == [0, 1, 2, 3, 4]
   names = [path.rpartition('/')[2] for path in files.matching(folder, '*')]

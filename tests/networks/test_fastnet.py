@@ -62,8 +62,7 @@ def test_whitening_makes_patches_uncorrelated(images):
   kernel = fastnet.whitening_kernel(images, CIFAR10)
   assert (kernel.shape, kernel.dtype) == ((2, 2, 3, 24), np.float32)
   np.testing.assert_array_equal(kernel[..., 12:], -kernel[..., :12])
-  x = standardised(images)
-  outputs = run(tf.nn.conv2d(x, kernel[..., :12], 1, 'VALID')).reshape(-1, 12)
+  outputs = run(tf.nn.conv2d(standardised(images), kernel[..., :12], 1, 'VALID')).reshape(-1, 12)
   moments = outputs.T @ outputs / len(outputs)
   variances = np.diag(moments)
   assert np.abs(moments - np.diag(variances)).max() < 1e-2
@@ -78,8 +77,7 @@ def test_first_outputs_of_a_new_convolution_are_its_inputs():
   x_value, kernel_value, y = run([x, kernel, tf.nn.conv2d(x, kernel, 1, 'SAME')])
   np.testing.assert_allclose(y[..., :3], x_value, rtol=1e-6)
   # The others are uniform to 1 / sqrt(27) = 0.19245.
-  others = kernel_value[..., 3:]
-  assert 0.18 < np.abs(others).max() <= np.float32(27**-0.5)
+  assert 0.18 < np.abs(kernel_value[..., 3:]).max() <= np.float32(27**-0.5)
   square = run(fastnet.identity_initializer([3, 3, 4, 4]))
   assert square.sum() == 4
   assert (square[1, 1] == np.eye(4)).all()
@@ -152,8 +150,7 @@ def assert_forms_agree(noise, one, other, is_training=True):
     settings = {'is_training': is_training, 'data_format': data_format, 'batch_norm_epsilon': 1e-3}
     settings['compiles'] = compiles
     with tf.compat.v1.variable_scope('network', reuse=bool(results)):
-      net = network(kernel, None, settings, first_bias_steps=steps)
-      logits = net.forward_pass(x)
+      logits = network(kernel, None, settings, first_bias_steps=steps).forward_pass(x)
     results.append([logits, *tf.gradients(logits**2, tf.compat.v1.trainable_variables())])
     calls = [op for op in logits.graph.get_operations() if op.type == 'PartitionedCall']
     # Seven activations and the gradients of six; the first one's is a condition's.

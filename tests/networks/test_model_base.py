@@ -214,8 +214,7 @@ def test_batch_norm_in_evaluation_normalises_by_the_moving_averages_and_moves_no
 def test_batch_norm_keeps_its_statistics_in_float32_under_bfloat16():
   # Mean 1 + 2^-8, which bfloat16 cannot hold; both values it can.
   x = tf.constant([1, 1 + 2**-7], tf.bfloat16, shape=[2, 1, 1, 1])
-  y = make_net(is_training=True, dtype=tf.bfloat16)._batch_norm(x)
-  assert y.dtype == tf.bfloat16
+  assert make_net(is_training=True, dtype=tf.bfloat16)._batch_norm(x).dtype == tf.bfloat16
   assert all(v.dtype == tf.float32 for v in tf.compat.v1.global_variables())
   updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
   mean = [v for v in tf.compat.v1.global_variables() if v.op.name.endswith('moving_mean')]

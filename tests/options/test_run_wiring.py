@@ -24,7 +24,6 @@ from cifar10.job import run as job_run
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
 from cifar10.training import experiment
-from cifar10.training.experiment import training_examples
 
 BASE = {
   'network': 'outside_parts:net',
@@ -142,9 +141,8 @@ def test_each_worker_draws_an_order_of_its_own(data_dir, tmp_path):
   options = RunOptions(str(tmp_path), data_dir=data_dir, num_gpus=0)
   seen = []
   for task in ('chief', 'worker'):
-    cluster = Cluster(SERVED, task)
-    run = job_run.begin(HParams(), options, roles.Role(cluster, options))
-    batches = functools.partial(experiment.input_fn, run, training_examples(run))
+    run = job_run.begin(HParams(), options, roles.Role(Cluster(SERVED, task), options))
+    batches = functools.partial(experiment.input_fn, run, experiment.training_examples(run))
     [(_, [labels])] = first_batches(batches)
     seen.append(labels.tolist())
   assert seen[0] != seen[1]

@@ -18,7 +18,6 @@ from cifar10.cluster import roles
 from cifar10.core.option import names
 from cifar10.data.manifest import CIFAR10
 from cifar10.job import run as job_run
-from cifar10.job.run import Run
 from cifar10.networks import fastnet
 from cifar10.options.families import BUILT_IN
 from cifar10.options.hparams import Augmentation, HParams, from_values
@@ -47,14 +46,12 @@ def observe_training(hparams, data_dir):
   given = hparams, lambda count: images, CIFAR10, tf.compat.v1.ConfigProto()
   prepared = fastnet.prepare(*given, num_gpus=1)
   built = []
-
   training = model_fn.Training(roles.Role(), EPOCH, *prepared, on_graph=built.append)
   function = model_fn.get_model_fn(0, 'CPU', 1, training=training)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     tf.compat.v1.set_random_seed(hparams.seed)
     step = tf.compat.v1.train.get_or_create_global_step()
-    shard = (tf.constant(images),), (tf.constant(labels),)
-    spec = function(*shard, MODES.TRAIN, hparams)
+    spec = function((tf.constant(images),), (tf.constant(labels),), MODES.TRAIN, hparams)
     trainable = {v.op.name: v for v in tf.compat.v1.trainable_variables()}
     variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
     averages = [v for name, v in variables.items() if re.search('/moving_[a-z]*$', name)]
@@ -119,7 +116,7 @@ def observe_input(hparams, data_dir):
 def observe(given, data_dir):
   family = {} if 'network' in given else {'family': Tiny()}
   hparams = dataclasses.replace(from_values(given), **family)
-  run = Run(hparams, RunOptions('unused'), roles.Role(), CIFAR10, None)
+  run = job_run.Run(hparams, RunOptions('unused'), roles.Role(), CIFAR10, None)
   hparams = experiment.for_training(run, EPOCH).hparams
   seen = {}
   for look in (observe_training, observe_evaluation, observe_input):
@@ -234,6 +231,5 @@ def test_a_change_changes_what_it_should(observed, change, base, expected):
 
 
 def test_every_hyper_parameter_has_a_row():
-  assert {name for change in CHANGES for name in change} == names(
-    HParams, Augmentation, *BUILT_IN.values()
-  )
+  changed = {name for change in CHANGES for name in change}
+  assert changed == names(HParams, Augmentation, *BUILT_IN.values())

@@ -249,5 +249,4 @@ class Teller(OfRun):
 
 def one_image():
   """For --source: every shard of every batch has the same statistics."""
-  image = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
-  yield from [(image, 3)] * 32
+  yield from [(np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8), 3)] * 32

@@ -24,9 +24,7 @@ def events(data_dir, checkpoint):
   }
   evaluated = {'event': 'evaluate', 'subset': 'validation', 'checkpoint': checkpoint}
   same = {'event': 'train', 'learning_rate': 0.1, 'images_per_second': 100.0, 'loss': 2.5}
-  trained = [
-    {**same, 'step': step, 'accuracy': step / 20, 'seconds': 10.0 * step} for step in (2, 4, 6, 8)
-  ]
+  trained = [{**same, 'step': n, 'accuracy': n / 20, 'seconds': 10.0 * n} for n in (2, 4, 6, 8)]
   return [
     {**start, 'step': 0, 'resumed': False, 'steps_lost': 0, 'seconds': 0.0},
     *trained[:2],

@@ -31,9 +31,8 @@ def one_job(make_job, tmp_path_factory):
 def hostile(make_job, data_dir, tmp_path_factory):
   """The page of three jobs; the names of two are not what names should be; one has no history."""
   named = job_report.collect('A', make_job(HOSTILE_JOB, classes=(*CLASSES, *'defgh')), 'eval')
-  long = make_job(LONG_JOB, has_metrics=False)
   others = (
-    job_report.collect('B', long, 'eval', data_dir=data_dir),
+    job_report.collect('B', make_job(LONG_JOB, has_metrics=False), 'eval', data_dir=data_dir),
     job_report.collect('C', make_job('plain', learning_rate=0.3), 'eval'),
   )
   return write(tmp_path_factory.mktemp('page'), named, *others)
@@ -90,8 +89,7 @@ def test_names_are_shown_as_text(hostile, open_page):
   assert opened.evaluate('document.scripts.length') == 0
   assert opened.locator('img[src=x], article b b').count() == 0
   assert opened.locator('.jobs a').all_inner_texts() == [HOSTILE_JOB, LONG_JOB, 'plain']
-  rows = opened.locator('#job-0 .matrix tbody th').all_inner_texts()
-  assert rows == [*CLASSES, *'defgh']
+  assert opened.locator('#job-0 .matrix tbody th').all_inner_texts() == [*CLASSES, *'defgh']
   assert 'There is no metrics.jsonl' in opened.locator('#job-1 .note').first.inner_text()
   # Side by side: two lines in each of the first four charts, and what differs.
   assert [len(lines) for lines in opened.evaluate(DRAWN)[:4]] == [2, 2, 2, 2]
@@ -122,9 +120,8 @@ COLOURS = """() => {
 
 
 def test_dark_mode_and_paper(one_job, open_page):
-  light = open_page(one_job, color_scheme='light')
   dark = open_page(one_job, color_scheme='dark')
-  on_paper = light.evaluate(COLOURS)
+  on_paper = open_page(one_job, color_scheme='light').evaluate(COLOURS)
   assert [each > 0.5 for each in on_paper] == [True, False, False, False]
   assert [each > 0.5 for each in dark.evaluate(COLOURS)] == [False, True, True, True]
   dark.emulate_media(media='print', color_scheme='dark')

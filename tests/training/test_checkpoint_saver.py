@@ -73,9 +73,8 @@ def test_a_checkpoint_is_saved_when_the_later_update_is_made(
   (step, average), seen = counted, _Saved()
   hook = _hook(checkpoint_saver.SaveHook, tmp_path, seen, **options)
   hook._listeners = [listener := mock.Mock(**{'after_save.return_value': None})]
-  hooks = [hook, _Updates(step.assign_add(1))]
   batch = average.assign_add(1)
-  with tf.compat.v1.train.SingularMonitoredSession(hooks) as session:
+  with tf.compat.v1.train.SingularMonitoredSession([hook, _Updates(step.assign_add(1))]) as session:
     for _ in range(5):
       session.run(batch)
   assert seen.values == [(at, at) for at in saved]

@@ -39,8 +39,7 @@ def write_images(folder, shade, count):
 
 def check_job(run_job, tmp_path, classes, examples):
   """Trains, evaluates, predicts and exports: everywhere these classes, in this order."""
-  data = ['--data-dir', tmp_path / 'data']
-  trained = run_job(*data, *SMALL)
+  trained = run_job('--data-dir', tmp_path / 'data', *SMALL)
   assert list(trained['accuracy_by_class']) == classes
   assert trained['examples'] == examples
   write_images(tmp_path / 'seen', 100, 1)
@@ -86,8 +85,7 @@ def test_a_folder_of_images(generate, run_job, run_here, data_dir, tmp_path):
 def test_a_job_without_a_checkpoint_takes_another_data_set(data_dir, tmp_path):
   """It ended before its first step, maybe by an error in the user's network."""
   textures = {**manifest.CIFAR10.to_json(), 'name': 'textures', 'classes': [*'abcdefghij']}
-  config = tmp_path / 'config.json'
-  config.write_text(json.dumps({'num_layers': 8, 'data_set': textures}))
+  (tmp_path / 'config.json').write_text(json.dumps({'num_layers': 8, 'data_set': textures}))
   assert job_config.described_data(str(tmp_path), data_dir).name == manifest.CIFAR10.name
   (tmp_path / 'checkpoint').touch()
   with pytest.raises(InputError, match=r'on 10 classes of textures, .* has others, 10 '):

@@ -87,8 +87,7 @@ def test_others_time_nothing(monkeypatch, run_here, data_dir, tmp_path, task):
   """A parameter server may have no data, either."""
   monkeypatch.setenv('TF_CONFIG', cluster(task))
   here = tmp_path / 'none' if task == 'ps' else data_dir
-  result = run_here('--data-dir', here, '--job-dir', tmp_path / 'job', *SMALL, '--dry-run')
-  line = succeeded(result)
+  line = succeeded(run_here('--data-dir', here, '--job-dir', tmp_path / 'job', *SMALL, '--dry-run'))
   assert line.items() >= {'task': f'{task} 0', **RESNET_8}.items()
   assert 'timed_steps' not in line
 

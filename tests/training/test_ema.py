@@ -62,8 +62,7 @@ def job(run_shared, data_dir, tmp_path_factory):
   """A job dir with averages, and what the run that used them printed."""
   folder = str(tmp_path_factory.mktemp('jobs') / 'job')
   flags = ['--data-dir', data_dir, '--job-dir', folder, *SMALL, *AVERAGED, *ONE_THREAD]
-  result = run_shared(*flags, '--train-on', 'train+validation', '--use-ema')
-  return folder, result
+  return folder, run_shared(*flags, '--train-on', 'train+validation', '--use-ema')
 
 
 def test_one_process_averages_every_variable_of_the_network(job):
@@ -81,11 +80,10 @@ def test_evaluations_use_the_averages(job, run_here, data_dir, tmp_path):
   trained = succeeded(result)
   assert trained['weights'] == 'ema'
   evaluate = ['--data-dir', data_dir, '--job-dir', folder, '--mode', 'evaluate']
-  again = succeeded(run_here(*evaluate, '--use-ema'))
   by_hand = succeeded(run_here(*evaluate, '--checkpoint', written_by_hand))
   last = succeeded(run_here(*evaluate))
   assert 'weights' not in last
-  for line in (trained, again):
+  for line in (trained, succeeded(run_here(*evaluate, '--use-ema'))):
     assert line['global_step'] == STEPS
     for key in ('cross_entropy', 'loss'):
       assert line[key] == pytest.approx(by_hand[key], rel=1e-5)

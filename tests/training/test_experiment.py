@@ -30,10 +30,8 @@ OPTIONS = {
 
 def test_train_and_evaluate_by_hand_is_the_commands_training(data_dir, tmp_path, monkeypatch):
   """With the job's files, and the evaluations that the options ask for, in one graph."""
-  built, build = [], evaluator.KeptEvaluation.__init__
-  monkeypatch.setattr(
-    evaluator.KeptEvaluation, '__init__', lambda *given: built.append(build(*given))
-  )
+  built, init = [], evaluator.KeptEvaluation.__init__
+  monkeypatch.setattr(evaluator.KeptEvaluation, '__init__', lambda *args: built.append(init(*args)))
   by_hand, by_call = str(tmp_path / 'hand'), str(tmp_path / 'call')
   made = cifar10.make_experiment(by_hand, data_dir, **OPTIONS)
   assert not os.path.exists(by_hand)  # Nothing is written before it trains.

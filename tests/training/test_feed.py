@@ -21,6 +21,7 @@ from cifar10.core import user_code
 from cifar10.data.python_source import PythonSource
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 64]
+GIVEN = {'network': 'tiny_network:Tiny', 'train_batch_size': 16, 'mode': 'train'}
 
 
 @pytest.mark.slow
@@ -46,15 +47,14 @@ def test_a_job_trains_resumes_and_remembers(train, run_here, data_dir, tmp_path)
 
 
 def test_python_takes_a_function_and_an_iterable_as_it_stands(data_dir, tmp_path):
-  given = {'network': 'tiny_network:Tiny', 'train_batch_size': 16, 'mode': 'train'}
   for number, source in enumerate((given_sources.Flow, given_sources.listed())):
     job = tmp_path / str(number)
     for steps in (2, 4):
-      assert cifar10.train(job, data_dir, source=source, train_steps=steps, **given)
+      assert cifar10.train(job, data_dir, source=source, train_steps=steps, **GIVEN)
     named = json.loads((job / 'config.json').read_text())['source']
     assert named == ('given_sources:Flow', 'given:list')[number]
   with pytest.raises(cifar10.InputError, match=r'given:list is an object .*; give it again'):
-    cifar10.train(job, data_dir, train_steps=6, **given)
+    cifar10.train(job, data_dir, train_steps=6, **GIVEN)
 
 
 @pytest.mark.parametrize('is_dict', [False, True])
@@ -70,14 +70,12 @@ def test_a_loader_like_pytorchs_is_a_source(data_dir, tmp_path, monkeypatch, is_
   assert found.num_examples_per_epoch() == 96
   for there, made in zip((images, labels), found.all_examples(), strict=True):
     np.testing.assert_array_equal(made, there)
-  given = {'network': 'tiny_network:Tiny', 'train_batch_size': 16, 'mode': 'train'}
-  assert cifar10.train(tmp_path / 'job', data_dir, source=source, train_steps=2, **given)
+  assert cifar10.train(tmp_path / 'job', data_dir, source=source, train_steps=2, **GIVEN)
 
 
 def test_a_source_in_place_of_the_validation_split(train, run_here, data_dir, tmp_path):
   """Its 96 examples choose best/ and end training; evaluations and reports of the job read it."""
   job = tmp_path / 'job'
-  where = ['--data-dir', data_dir, '--job-dir', job]
   source = ['--validation-source', 'given_sources:shuffled', '--source', 'given_sources:Flow']
   steps = ['--train-steps', 6, '--eval-every-steps', 2, '--stop-at-accuracy', 0]
   assert succeeded(train(*source, *steps))['ended_by'] == 'stop_at_accuracy'
@@ -85,7 +83,7 @@ def test_a_source_in_place_of_the_validation_split(train, run_here, data_dir, tm
   assert found == [('validation', 96), ('eval', 70)]
   assert os.listdir(job / 'best')
   evaluate = ['--mode', 'evaluate', '--subset', 'validation', '--checkpoint', 'best']
-  evaluated = json.loads(run_here(*where, *evaluate).stdout)
+  evaluated = json.loads(run_here('--data-dir', data_dir, '--job-dir', job, *evaluate).stdout)
   assert evaluated['accuracy'] == events(job, 'evaluate')[0]['accuracy']
   exported = succeeded(run_here('--job-dir', job, '--mode', 'export', '--checkpoint', 'best'))
   assert exported['checkpoint'] == evaluated['checkpoint']
@@ -132,8 +130,7 @@ def test_a_source_that_hangs_lets_sigterm_end_the_training(started, tmp_path):
   """Of 1,024 examples 10 blocks of 96 are made 60 batches; the last checkpoint stays."""
   flags = ['--examples-per-epoch', 96, '--train-steps', 10**6, '--eval-every-steps', 20]
   with started('given_sources:stuck', *flags) as process:
-    saved = tmp_path / 'model.ckpt-60.index'
-    until(saved.exists, 300, process)
+    until((tmp_path / 'model.ckpt-60.index').exists, 300, process)
     process.send_signal(signal.SIGTERM)
     _, log = process.communicate(timeout=60)
   assert process.returncode == 143, log

@@ -24,9 +24,8 @@ def ended_by(folder, step, name_step=None, **hparams):
   """Asked by an evaluator with these options, of a job that its chief has not begun to continue."""
   config = {'train_steps': 4, 'train_epochs': 2.0, 'train_batch_size': 32}
   (folder / 'config.json').write_text(json.dumps(config))
-  options = RunOptions(str(folder), num_gpus=0)
   hparams = HParams(**{'train_batch_size': 32, **hparams})
-  run = Run(hparams, options, Role(), CIFAR10, Placement(0, 'CPU'))
+  run = Run(hparams, RunOptions(str(folder), num_gpus=0), Role(), CIFAR10, Placement(0, 'CPU'))
   return evaluator._ended_by(run, save(f'{folder}/model.ckpt-{name_step or step}', step))
 
 

@@ -15,8 +15,7 @@ class Proxy(model_base.Layers):
   """Of images whose pixels are all x: logits x * weight."""
 
   def forward_pass(self, images):
-    ones = tf.compat.v1.ones_initializer()
-    weight = self._variable('weight', [2], ones, model_base.HEAD)
+    weight = self._variable('weight', [2], tf.compat.v1.ones_initializer(), model_base.HEAD)
     return images[:, 0, 0, :1] * weight * [0.0, 1.0]
 
 

@@ -107,8 +107,7 @@ PROXIED = from_values({**_WIDTHS, 'train_batch_size': 8, 'train_steps': 10})
 @pytest.mark.parametrize(('num_towers', 'classified'), [(1, {8, 4}), (2, {4, 2})])
 def test_a_tower_learns_from_half_of_what_its_proxy_sees(graph, num_towers, classified):
   built = []
-  where = Placement(0, 'CPU', num_towers)
-  build(MODES.TRAIN, where, hparams=PROXIED, on_graph=built.append)
+  build(MODES.TRAIN, Placement(0, 'CPU', num_towers), hparams=PROXIED, on_graph=built.append)
   heads = [op for op in graph.get_operations() if re.search('/fully_connected/MatMul$', op.name)]
   assert {op.outputs[0].shape[0] for op in heads} == classified
   assert len(heads) == 2 * num_towers
@@ -163,8 +162,7 @@ def test_a_tower_reads_each_variable_once(graph, num_towers):
   build(MODES.TRAIN, Placement(0, 'CPU', num_towers), role=role_of(2))
   for variable in tf.compat.v1.trainable_variables():
     reads = [op for op in variable.handle.consumers() if op.type == 'ReadVariableOp']
-    in_towers = [op for op in reads if op.name.startswith('tower_')]
-    assert len(in_towers) == num_towers, variable.op.name
+    assert len([op for op in reads if op.name.startswith('tower_')]) == num_towers, variable.op.name
 
 
 @pytest.mark.parametrize(

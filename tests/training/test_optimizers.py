@@ -78,8 +78,7 @@ def test_a_group_stops_learning():
 def test_muon_leaves_a_kernel_without_a_gradient_where_it_is():
   """Its momentum, made orthogonal, would move it as far as a gradient does."""
   kernel, gradient = variable('kernel', [[[[2.0, 1.0]]]]), tf.constant([[[[1.0, 0.0]]]])
-  step = global_step()
-  learns = tf.cast(tf.equal(step % 2, 0), tf.float32)
+  learns = tf.cast(tf.equal(global_step() % 2, 0), tf.float32)
   apply = update([(gradient * learns, kernel)], muon_learning_rate=1.0)
   first, second, third, fourth = (value.tolist() for value in after_steps(apply, kernel, 4))
   assert first == second != third == fourth
@@ -146,8 +145,7 @@ def test_muons_momentum_is_nesterovs():
   directions are those of (1, 0) + 0.6 (1, 0) and (0, 1) + 0.6 (0.6, 1) = (0.36, 1.6).
   """
   kernel = variable('kernel', np.reshape([3.0, 4.0], [1, 1, 2, 1]))
-  step = global_step()
-  gradient = tf.reshape(tf.one_hot(tf.cast(step, tf.int32), 2), [1, 1, 2, 1])
+  gradient = tf.reshape(tf.one_hot(tf.cast(global_step(), tf.int32), 2), [1, 1, 2, 1])
   apply = update([(gradient, kernel)], (0.1, 0.5), muon_learning_rate=1.0)
   first, second = after_steps(apply, kernel, 2)
   np.testing.assert_allclose(first.ravel(), [0.6 - 0.5 * 0.7207, 0.8], atol=1e-4)

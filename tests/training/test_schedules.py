@@ -60,10 +60,9 @@ def test_a_schedule_of_ones_own():
 
 def test_the_resolution_of_a_step():
   """24 pixels for an epoch of 10 steps, 28 for one and a half; then whole images."""
-  hparams = from_values({'resolutions': (24.0, 1.0, 28.0, 2.5)})
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     step = tf.compat.v1.train.create_global_step()
-    side = schedules.resolution(hparams, 80, 8)
+    side = schedules.resolution(from_values({'resolutions': (24.0, 1.0, 28.0, 2.5)}), 80, 8)
     at = {n: [session.run(step.assign(n)), session.run(side)][1] for n in (0, 9, 10, 24, 25)}
   assert at == {0: 24, 9: 24, 10: 28, 24: 28, 25: 32}
 

@@ -149,10 +149,8 @@ def staged_numbers(devices, steps, **session_options):
 
 @pytest.mark.parametrize('devices', [['/cpu:0'], ['/cpu:0', '/cpu:1']], ids=['one', 'two'])
 def test_each_step_takes_the_batch_that_the_step_before_put_there(graph, devices):
-  config = tf.compat.v1.ConfigProto(device_count={'CPU': 2})
-  assert staged_numbers(devices, 20, config=config) == [
-    [step, 10 * step][: len(devices)] for step in range(20)
-  ]
+  found = staged_numbers(devices, 20, config=tf.compat.v1.ConfigProto(device_count={'CPU': 2}))
+  assert found == [[step, 10 * step][: len(devices)] for step in range(20)]
 
 
 def test_a_new_session_leaves_nothing_of_the_one_before():

@@ -27,7 +27,6 @@ from cifar10.job import run as job_run
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
 from cifar10.training import experiment, trainer
-from cifar10.training.experiment import training_examples
 
 SMALL = ['--network', 'tiny_network:Tiny', '--train-batch-size', 16, '--eval-batch-size', 32]
 ONE_THREAD = ['--num-intra-threads', 1, '--num-inter-threads', 1]
@@ -59,9 +58,8 @@ def test_ends_with_one_evaluation_of_the_test_set(job):
   assert line['loss'] > line['cross_entropy'] > 0
   assert set(line['accuracy_by_class']) == set(manifest.CIFAR10.classes)
   # Of seven images of each class: the mean over classes is the mean over images.
-  assert np.mean(list(line['accuracy_by_class'].values())) == pytest.approx(
-    line['accuracy'], abs=1e-5
-  )
+  mean = np.mean(list(line['accuracy_by_class'].values()))
+  assert mean == pytest.approx(line['accuracy'], abs=1e-5)
 
 
 def test_says_where_another_dtype_is_faster(job):
@@ -97,8 +95,7 @@ def test_resuming_continues_the_same_run(job, run_here, data_dir, tmp_path):
   for steps in (4, 8):
     flags = ['--train-steps', steps, '--eval-every-steps', 100]
     result = run_here('--data-dir', data_dir, '--job-dir', tmp_path, *SMALL, *flags, *ONE_THREAD)
-    line = succeeded(result)
-    assert line['global_step'] == steps
+    assert succeeded(result)['global_step'] == steps
   assert 'resuming at step 4 of 8' in result.stderr
   assert_close(job[0], tmp_path, 8, rtol=1e-4, atol=1e-5)
   before, after = variables(job[0], 4), variables(job[0], 8)
@@ -109,7 +106,7 @@ def test_batches_start_where_the_session_stands(data_dir, tmp_path):
   """Not where a checkpoint says, which a worker need not see: at steps 0 and 3."""
   options = RunOptions(job_dir=str(tmp_path), data_dir=data_dir, num_gpus=0)
   process = job_run.begin(from_values({'num_layers': 8, 'train_batch_size': 16}), options)
-  input_fn = functools.partial(experiment.input_fn, process, training_examples(process))
+  input_fn = functools.partial(experiment.input_fn, process, experiment.training_examples(process))
   whole, rest = (first_batches(input_fn, 5, step) for step in (0, 3))
   for (images, labels), (other_images, other_labels) in zip(whole[3:], rest):
     np.testing.assert_array_equal(images, other_images)
@@ -276,5 +273,4 @@ def test_the_program_learns(run_here, tmp_path):
   schedule = ['--learning-rate', 0.05, '--lr-values', '1,0.1', '--lr-boundaries-epochs', 3.6]
   flags = ['--num-layers', 8, *schedule, '--train-batch-size', 32]
   job_dir = ['--data-dir', tmp_path / 'data', '--job-dir', tmp_path / 'job']
-  line = succeeded(run_here(*job_dir, *flags, '--train-steps', 250))
-  assert line['accuracy'] > 0.9
+  assert succeeded(run_here(*job_dir, *flags, '--train-steps', 250))['accuracy'] > 0.9

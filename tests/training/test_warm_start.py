@@ -69,6 +69,7 @@ def test_what_differs_is_named_on_both_sides_and_left(train, tmp_path):
     (lambda path: np.savez(path, **{f'{HEAD}/bias': np.full(10, np.nan)}), 'no finite number'),
     (lambda path: path.mkdir(), 'holds no checkpoint'),
     (lambda path: None, 'holds no checkpoint'),
+    (lambda path: path.with_name(path.name + '.index').touch(), 'name another in its place'),
   ],
 )
 def test_refuses_a_source_before_the_job_dir_is_made(write, said, train, tmp_path):

@@ -223,7 +223,7 @@ def download(url: str, path: str) -> None:
     if getattr(error, 'errno', None) in files.FULL:
       raise  # Of the disk, not of the network.
     if getattr(error, 'code', None) == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-      os.remove(part)  # It is longer than the file, so it belongs to another one.
+      os.remove(part)  # As long as the file (killed before the move), or of another one.
     raise InputError(
       f'{url} could not be downloaded ({error}); run again to go on, or put the archive at {path} '
       'or name it with --archive FILE'
