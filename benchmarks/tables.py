@@ -35,7 +35,6 @@ _SHOWN = {
   'airbench94': 'airbench94 in PyTorch',
   'airbench94, compiled': 'airbench94 in PyTorch, compiled',
   'fulcrum': "fulcrum's recipe in PyTorch",
-  'fulcrum, compiled': "fulcrum's recipe in PyTorch, compiled",
   'same recipe': 'the same recipe in PyTorch',
   'same recipe, compiled': 'the same recipe in PyTorch, compiled',
   'TF_SYNC_ON_FINISH=0': 'this program with TF_SYNC_ON_FINISH=0',
