@@ -203,7 +203,7 @@ def test_what_a_knock_finds(addresses):
 def knock_often(place):
   for _ in range(200):  # More than can wait at a door: each is let in.
     assert reachable(place)
-    time.sleep(0.005)  # A task knocks a few times a second; who lets in needs a moment.
+    time.sleep(0.01)  # A task knocks a few times a second; who lets in needs a moment.
 
 
 @pytest.mark.timeout(20)
