@@ -235,8 +235,9 @@ def naming_errors(flag: str, path: str, *, is_first: bool = False) -> Iterator[N
     raise
   except Exception as error:
     text = str(error)
-    # TensorFlow's have no number, and their text alone tells it.
-    told = next((each for each in (*_REMEDIES, errno.ENOENT) if os.strerror(each) in text), 0)
+    # TensorFlow's have no number: their text tells it, or that of the error which they replace.
+    whole = f'{text} {error.__context__}'
+    told = next((each for each in (*_REMEDIES, errno.ENOENT) if os.strerror(each) in whole), 0)
     number, said = getattr(error, 'errno', told), getattr(error, 'strerror', os.strerror(told))
     if is_url(path) and path in text and type(error).__module__.startswith('tensorflow'):
       number, said = errno.EIO, text.partition('\n')[0]

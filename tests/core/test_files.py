@@ -114,12 +114,21 @@ def test_paths_that_tensorflow_takes_for_patterns_are_refused(path):
     files.check_no_pattern(path, '--job-dir')
 
 
+def error_of_a_save():
+  """TensorFlow's, which replaces the one that says why."""
+  error = ValueError("Parent directory of gone/model.ckpt doesn't exist, can't save.")
+  why = 'gone/checkpoint.tmp; No such file or directory'
+  error.__context__ = tf.errors.NotFoundError(None, None, why)
+  return error
+
+
 @pytest.mark.parametrize(
   ('error', 'said'),
   [
     (PermissionError(errno.EACCES, 'Permission denied'), r'\(Permission denied\); allow it, and'),
     (tf.errors.ResourceExhaustedError(None, None, 'a: No space left on device'), 'make room, and'),
     (FileNotFoundError(errno.ENOENT, 'No such file', 'gone/x'), 'has vanished; put it back, and'),
+    (error_of_a_save(), 'has vanished; put it back, and'),
   ],
 )
 def test_what_fails_in_a_folder_names_it(error, said):
