@@ -55,7 +55,7 @@ class Step(NamedTuple):
 
 
 class Means(NamedTuple):
-  """Means over a hundred steps; over fewer at the end, and first after a resume."""
+  """Means over a hundred steps; over fewer at the end, and at first after a resume."""
 
   step: int  # the last of these steps
   values: dict[str, float]  # means of loss and accuracy; the last learning rate

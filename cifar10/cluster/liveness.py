@@ -228,7 +228,7 @@ class LivenessMonitor(SignalMonitor):
 
 
 def _let_in(door: socket.socket) -> None:
-  """Accepts who knocks, without whom a queue of some 130 fills, and this task seems cut off.
+  """Accepts who knocks; else a queue of some 130 fills, and this task seems cut off.
 
   A door that does not block is left once nobody waits at it.
   """
@@ -255,7 +255,7 @@ def knock(address: str, hear: Callable[[socket.socket], None] = lambda door: Non
       hear(door)
   except (OSError, UnicodeError) as error:
     is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
-    # UnicodeError: no host can have the name, which has a part without a letter.
+    # UnicodeError: a name with an empty part, which no host can have.
     ended = is_unknown or isinstance(error, (ConnectionRefusedError, UnicodeError))
     return ENDED if ended else _SILENT
   return _HERE

@@ -59,7 +59,7 @@ class SignalMonitor:
   def __exit__(self, *exception: object) -> None:
     self._left.set()
     for number, handler in self._before.items():
-      signal.signal(number, handler or signal.SIG_DFL)  # None: C code's.
+      signal.signal(number, handler or signal.SIG_DFL)  # None: set by C code.
     signal.set_wakeup_fd(self._wakeup_before)
     os.close(self._sender)  # The thread reads the end of the pipe and ends.
 

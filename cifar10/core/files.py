@@ -235,9 +235,8 @@ def naming_errors(flag: str, path: str, *, is_first: bool = False) -> Iterator[N
     raise
   except Exception as error:
     text = str(error)
-    # TensorFlow's have no number: their text tells it, or that of the error which they replace.
-    whole = f'{text} {error.__context__}'
-    told = next((each for each in (*_REMEDIES, errno.ENOENT) if os.strerror(each) in whole), 0)
+    # TensorFlow's have no number, and their text alone tells it.
+    told = next((each for each in _REMEDIES if os.strerror(each) in text), 0)
     number, said = getattr(error, 'errno', told), getattr(error, 'strerror', os.strerror(told))
     if is_url(path) and path in text and type(error).__module__.startswith('tensorflow'):
       number, said = errno.EIO, text.partition('\n')[0]
@@ -245,8 +244,14 @@ def naming_errors(flag: str, path: str, *, is_first: bool = False) -> Iterator[N
       raise InputError(f'{flag} {path} cannot be written ({said}); name another') from error
     if number in _REMEDIES:
       fault = f'cannot be used ({said}); {_REMEDIES[number]}'
-    elif number == errno.ENOENT and path in text and not is_url(path) and not is_dir(path):
+    elif _says_missing(error) and path in text and not is_url(path) and not is_dir(path):
       fault = 'has vanished; put it back'
     else:
       raise
     raise StorageError(f'{flag} {path} {fault}, and the same command goes on') from error
+
+
+def _says_missing(error: Exception) -> bool:
+  """Tells whether something was not found; TensorFlow's saver replaces the error that says so."""
+  whole = f'{error} {error.__context__}'
+  return isinstance(error, FileNotFoundError) or os.strerror(errno.ENOENT) in whole

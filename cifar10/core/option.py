@@ -98,7 +98,8 @@ class Declaration(NamedTuple):
   choices: tuple[Any, ...] = ()
   metavar: str | None = None  # As --help shows a value.
   fixed: bool = False  # Cannot change once the job exists: its checkpoints would not fit.
-  switch: bool = False  # Decides which variables the optimizer has: no job turns it on or off.
+  # Decides which variables the optimizer has: no job turns it on or off, or changes its function.
+  switch: bool = False
   needs: str = ''  # The name of the option without which this one has no effect.
 
   def parsed(self, text: str) -> Any:

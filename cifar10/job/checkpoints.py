@@ -118,8 +118,8 @@ def step_of(checkpoint: str) -> int | None:
 def find(job_dir: str, named: str | None, how: str = 'by --checkpoint') -> str:
   """Returns the path of a whole checkpoint: the latest, or the `named` one, a path or BEST.
 
-  Raises InputError where there is none, or it is damaged, with the newest whole one as the remedy:
-  `how` another is named.
+  Raises InputError where there is none, or it is damaged, with the newest whole one as the remedy;
+  `how` says by what another is named.
   """
   path = best(job_dir) if named == BEST else named
   if path and not files_of(path):
