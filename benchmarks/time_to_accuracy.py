@@ -94,7 +94,7 @@ def _twins(flags: argparse.Namespace, dtype: str) -> dict[str, list]:
     'airbench94': ['--optimizer', 'sgd', '--batch-size', 1024, '--epochs', 9.9],
     'fulcrum': [
       *('--optimizer', 'muon', '--batch-size', 1536, '--epochs', 8.875, '--bias-epochs', 0.2),
-      *('--muon-learning-rate', 0.2255, '--resolutions', 24, 3, 28, 6),
+      *('--muon-learning-rate', 0.2255, '--resolutions', 24, 3 / 8.875, 28, 6 / 8.875),
     ],
     'same recipe': [
       *('--optimizer', 'muon', '--batch-size', recipe.train_batch_size, '--epochs', epochs),

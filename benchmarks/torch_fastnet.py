@@ -121,7 +121,7 @@ def _train(flags: argparse.Namespace, images: torch.Tensor, labels: torch.Tensor
   for step in range(steps):
     x, y = next(batches)
     # Where only some steps are measured, they have every size in its proportion.
-    if (side := _side(flags.resolutions, step / steps * flags.epochs)) < x.shape[-1]:
+    if (side := _side(flags.resolutions, step / steps)) < x.shape[-1]:
       x = functional.interpolate(x, side, mode='bilinear')
     factor = 1 - step / last_step if is_muon else _triangle(step, last_step)
     for optimizer in optimizers:
@@ -200,9 +200,9 @@ def _muon_optimizers(network: FastNet, flags: argparse.Namespace) -> list:
   return [_sgd(groups), muon]
 
 
-def _side(resolutions: list[float], epoch: float) -> int:
+def _side(resolutions: list[float], part: float) -> int:
   pairs = zip(resolutions[::2], resolutions[1::2])
-  return next((int(side) for side, end in pairs if epoch < end), 32)
+  return next((int(side) for side, end in pairs if part < end), 32)
 
 
 def _triangle(step: int, last_step: int) -> float:

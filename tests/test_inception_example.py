@@ -49,7 +49,7 @@ def test_it_has_keras_s_parameters_half_the_sources_grids_and_its_variables_name
 
 
 def test_odd_sizes_are_halved_as_by_a_convolution():
-  """Those of --resolutions 28,1: 28, 14, 7, 4."""
+  """Those of --resolutions 28,0.5: 28, 14, 7, 4."""
   assert network('channels_last')._max_pool_3(tf.ones([1, 7, 5, 1])).shape == [1, 4, 3, 1]
 
 

@@ -90,8 +90,8 @@ REFUSED = """
 --lr-values 1,0.1 --lr-boundaries-epochs -1 -> must rise from above 0
 --lr-triangle 0.2,1.5,0
 --resolutions 24
---resolutions 24,3,28,2 -> must be pairs of 12 to 31 pixels and a rising epoch below 1e6, as 24,3
---resolutions 24,1e30
+--resolutions 24,0.3,28,0.2 -> must be pairs of 12 to 31 pixels and rising parts up to 1, as 20,0.2
+--resolutions 24,3
 --freeze (
 --checkpoint=
 --out=

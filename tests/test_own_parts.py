@@ -134,7 +134,7 @@ def test_what_is_no_network_is_refused(run_here, data_dir, tmp_path, network, sa
 def test_a_dry_run_refuses_a_network_that_needs_whole_images(run_here, data_dir, tmp_path):
   whole = flags(data_dir, tmp_path / 'job', '--dry-run', network='outside_parts:needs_whole_images')
   succeeded(run_here(*whole))
-  said = refused(run_here(*whole, '--resolutions', '16,1'))
+  said = refused(run_here(*whole, '--resolutions', '16,0.5'))
   assert '--network outside_parts:needs_whole_images fails: TypeError' in said
 
 

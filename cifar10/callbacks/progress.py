@@ -63,7 +63,9 @@ class Progress(Callback):
     run = self._run
     shown = '  '.join(f'{name} {value:.4g}' for name, value in means.values.items())
     images_per_second = means.steps_per_second * run.examples_per_step
-    left = format_duration(max(run.last_step - means.step, 0) / means.steps_per_second)
+    steps_left = max(run.work(run.last_step) - run.work(means.step), 0)
+    steps_left /= run.work(means.step) - run.work(means.step - 1)  # In steps like the last one.
+    left = format_duration(steps_left / means.steps_per_second)
     shown += f'  {images_per_second:.0f} images/s  {left} left'
     if not self._has_bar:
       log.info('step %s of %s  %s', f'{means.step:,}', f'{run.last_step:,}', shown)

@@ -16,7 +16,7 @@ from cifar10.core import devices
 from cifar10.core.errors import InputError
 from cifar10.core.logs import log
 from cifar10.core.option import flag_of
-from cifar10.data.manifest import DatasetInfo
+from cifar10.data.manifest import WIDTH, DatasetInfo
 from cifar10.job import control_requests, job_config, metrics_log, stop_record, variable_files
 from cifar10.options.hparams import HParams
 from cifar10.options.run_options import RunOptions
@@ -110,6 +110,14 @@ class Run:
   def epochs(self, step: int) -> int:
     """Returns how many whole epochs are finished at a global step of this training."""
     return step * self.examples_per_step // self.examples_per_epoch
+
+  def work(self, step: int) -> float:
+    """Returns what the steps up to `step` cost, in steps on whole images: time follows pixels."""
+    work, first = 0.0, 0
+    for side, end in [*self.hparams.sides_and_ends(), (WIDTH, step)]:
+      last = min(end, step)
+      work, first = work + (last - first) * (side / WIDTH) ** 2, last
+    return work
 
   @property
   def cluster(self) -> Cluster:

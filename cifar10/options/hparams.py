@@ -33,13 +33,13 @@ def _door(what: str, **declared: bool) -> Any:
   return option(None, help, FUNCTION, metavar='MODULE:FUNCTION', **declared)
 
 
-def _are_rising(epochs: Sequence[float]) -> bool:
-  return list(epochs) == sorted(set(epochs)) and all(0 < epoch < 1e6 for epoch in epochs)
+def _are_rising(numbers: Sequence[float], largest: float) -> bool:
+  return list(numbers) == sorted(set(numbers)) and all(0 < number <= largest for number in numbers)
 
 
 def _in_pairs(pairs: Sequence[float]) -> bool:
   sides, ends = pairs[::2], pairs[1::2]
-  return len(sides) == len(ends) and set(sides) <= set(range(12, 32)) and _are_rising(ends)
+  return len(sides) == len(ends) and set(sides) <= set(range(12, 32)) and _are_rising(ends, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,9 +117,9 @@ class HParams(Options):
   # As in fulcrumresearch's cifar-10-speedrun: fewer multiplications while training is young.
   resolutions: tuple[float, ...] = option(
     (),
-    'pairs of a side in pixels and an epoch: training images are made so small until then; after '
-    'the last pair, as in 24,3,28,6, they are whole',
-    Check(_in_pairs, 'must be pairs of 12 to 31 pixels and a rising epoch below 1e6, as 24,3,28,6'),
+    'pairs of a side in pixels and a part of the training: until then its images are made so '
+    'small; after the last pair, as in 20,0.2,24,0.5, they are whole',
+    Check(_in_pairs, 'must be pairs of 12 to 31 pixels and rising parts up to 1, as 20,0.2,24,0.5'),
   )
   schedule: str | None = _door('tells the learning rate of a step (docs/python.md)')
   momentum: float = option(0.9, 'SGD momentum', BELOW_ONE)
@@ -162,6 +162,11 @@ class HParams(Options):
   )
   seed: int = option(0, 'random seed of initial values, order of examples and augmentation')
 
+  def sides_and_ends(self) -> list[tuple[int, int]]:
+    """Returns each side of --resolutions in pixels, and the first step whose images are larger."""
+    pairs = zip(self.resolutions[::2], self.resolutions[1::2])
+    return [(int(side), round(part * self.train_steps)) for side, part in pairs]
+
   def check(self) -> None:
     boundaries = self.lr_boundaries_epochs
     if len(self.lr_values) != len(boundaries) + 1:
@@ -169,7 +174,7 @@ class HParams(Options):
         f'--lr-values has {len(self.lr_values)} values and its boundaries are {len(boundaries)}; '
         'give one value more than boundaries'
       )
-    if not _are_rising(boundaries):
+    if not _are_rising(boundaries, 1e6):
       raise InputError(f'learning-rate boundaries {list(boundaries)} must rise from above 0')
 
 

@@ -42,7 +42,8 @@ def dry_run(run: job_run.Run, *, with_evaluations: bool) -> dict[str, Any]:
   has_ended = cluster.is_chief and trainer.still_ended(run.options)
   trainer.claim(run, writes=False)
   num_examples = experiment.training_examples(run).num_examples_per_epoch()
-  last_step = experiment.for_training(run, num_examples).last_step
+  training = experiment.for_training(run, num_examples)
+  last_step = training.last_step
   report |= {
     'examples_per_epoch': num_examples,
     'examples_per_step': run.examples_per_step,
@@ -60,8 +61,8 @@ def dry_run(run: job_run.Run, *, with_evaluations: bool) -> dict[str, Any]:
   speed = round(hparams.train_batch_size / mean, 1)
   report |= {'timed_steps': _TIMED_STEPS, 'seconds_per_step': mean, 'images_per_second': speed}
   if not cluster.is_distributed:  # There communication with other tasks adds to each step.
-    steps = 0 if has_ended else max(last_step - report['global_step'], 0)
-    seconds = report['training_seconds'] = round(steps * mean, 1)
+    steps = max(training.work(last_step) - training.work(report['global_step']), 0)
+    seconds = report['training_seconds'] = round(0 if has_ended else steps * mean, 1)
     duration = format_duration(seconds)
     log.info('training would take about %s, without evaluations and checkpoints', duration)
   return report

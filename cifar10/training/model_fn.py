@@ -168,8 +168,7 @@ class ModelFn:
   ) -> tuple[list[Tower], list[HarderHalf]]:
     """Builds all towers over one set of variables; with a proxy each learns a harder half."""
     hparams, built, halves = groups.hparams, [], []
-    examples_per_step = hparams.train_batch_size * self.num_workers
-    side = resolution(hparams, training.examples_per_epoch, examples_per_step)
+    side = resolution(hparams)
     setters = towers.device_setters(self.placement, training.role.cluster)
 
     def get_variable(getter: Callable[..., tf.Variable], name: str, **given: Any) -> tf.Variable:

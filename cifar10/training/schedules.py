@@ -65,16 +65,13 @@ def learning_rates(
   return Rates(*(tf.gather(tf.constant(values, tf.float32), phase) for values in of_phases))
 
 
-def resolution(
-  hparams: HParams, examples_per_epoch: int, examples_per_step: int
-) -> tf.Tensor | None:
+def resolution(hparams: HParams) -> tf.Tensor | None:
   """Returns the side of training's images at the global step, int32 pixels; None: always whole."""
   if not hparams.resolutions:
     return None
   global_step = tf.compat.v1.train.get_or_create_global_step().read_value()
-  sides, epochs = hparams.resolutions[::2], hparams.resolutions[1::2]
-  ends = [steps_of(epoch, examples_per_epoch, examples_per_step) for epoch in epochs]
-  return tf.gather([*map(int, sides), WIDTH], _phase(global_step, ends))
+  sides, ends = zip(*hparams.sides_and_ends())
+  return tf.gather([*sides, WIDTH], _phase(global_step, ends))
 
 
 def _phase(global_step: tf.Tensor, boundaries: Sequence[int]) -> tf.Tensor:

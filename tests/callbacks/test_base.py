@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 
 from cifar10.callbacks import base, progress
+from cifar10.job.run import Run
+from cifar10.options.hparams import from_values
 
 
 class Heard(base.Callback):
@@ -58,7 +60,9 @@ def test_epochs_end_after_the_first_step_at_or_beyond_them():
 def test_progress_counts_examples_of_all_towers_and_workers(monkeypatch, caplog):
   """Half a second a step, 256 examples a step; a line at 10 s and one at 20 s.
 
-  At 10 s step 20 is reached: 20 x 256 / 10 = 512 images/s, and 80 more at 2 a second take 40 s.
+  At 10 s step 20 is reached: 20 x 256 / 10 = 512 images/s. Images have half their side until step
+  21, so that each of the 79 whole steps left takes four times as long as the one before them: at 2
+  a second 158.5 s.
   An evaluation of 7 s after step 30 is not training's time: the second line, at step 40, says 512
   images/s, too, and 30 s left. Losses are the step's numbers: their means are 10.5 and 30.5. Then
   the chief of a cluster goes back to its checkpoint: from step 15 on, 10 s lead to step 35.
@@ -67,7 +71,11 @@ def test_progress_counts_examples_of_all_towers_and_workers(monkeypatch, caplog)
   monkeypatch.setattr(base.time, 'monotonic', lambda: now['time'])
   caplog.set_level(logging.INFO, logger='cifar10')
   options = types.SimpleNamespace(log_every=10)
-  run = types.SimpleNamespace(options=options, examples_per_step=256, last_step=100)
+  hparams = from_values({'train_steps': 100, 'resolutions': (16.0, 0.21)})
+  run = types.SimpleNamespace(
+    options=options, hparams=hparams, examples_per_step=256, last_step=100
+  )
+  run.work = lambda step: Run.work(run, step)
   lines = progress.Progress(run)
   for step in (*range(1, 41), *range(15, 36)):
     now['time'] += 0.5
@@ -76,7 +84,7 @@ def test_progress_counts_examples_of_all_towers_and_workers(monkeypatch, caplog)
       now['time'] += 7
       lines.on_evaluate_end(None)
   assert [record.getMessage() for record in caplog.records] == [
-    'step 20 of 100  loss 10.5  accuracy 0.5  learning_rate 0.1  512 images/s  40 s left',
+    'step 20 of 100  loss 10.5  accuracy 0.5  learning_rate 0.1  512 images/s  3 min left',
     'step 40 of 100  loss 30.5  accuracy 0.5  learning_rate 0.1  512 images/s  30 s left',
     'step 35 of 100  loss 25  accuracy 0.5  learning_rate 0.1  512 images/s  32 s left',
   ]

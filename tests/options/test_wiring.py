@@ -145,7 +145,7 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'schedule': 'outside_parts:by_epoch'}, BASE, {'schedule', *UPDATES}),
   ({'optimizer': 'tensorflow:compat.v1.train.AdamOptimizer'}, BASE, UPDATES),
   ({'lr_triangle': (0.5, 0.5, 0.0)}, BASE, {'schedule', *UPDATES}),
-  ({'resolutions': (12.0, 3.0)}, BASE, EVERYTHING - {'evaluation'}),
+  ({'resolutions': (12.0, 0.5)}, BASE, EVERYTHING - {'evaluation'}),
   ({'momentum': 0.5}, BASE, {'second step'}),
   ({'nesterov': True}, BASE, UPDATES),
   ({'weight_decay': 0.1}, BASE, {'loss', 'evaluation', *UPDATES} - {'offsets'}),

@@ -59,12 +59,13 @@ def test_a_schedule_of_ones_own():
 
 
 def test_the_resolution_of_a_step():
-  """24 pixels for an epoch of 10 steps, 28 for one and a half; then whole images."""
+  """Of 100 steps 29 of 24 pixels (0.29 x 100 is 28.999...), up to 35 of 28; then whole images."""
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     step = tf.compat.v1.train.create_global_step()
-    side = schedules.resolution(from_values({'resolutions': (24.0, 1.0, 28.0, 2.5)}), 80, 8)
-    at = {n: [session.run(step.assign(n)), session.run(side)][1] for n in (0, 9, 10, 24, 25)}
-  assert at == {0: 24, 9: 24, 10: 28, 24: 28, 25: 32}
+    given = {'resolutions': (24.0, 0.29, 28.0, 0.35), 'train_steps': 100}
+    side = schedules.resolution(from_values(given))
+    at = {n: [session.run(step.assign(n)), session.run(side)][1] for n in (0, 28, 29, 34, 35)}
+  assert at == {0: 24, 28: 24, 29: 28, 34: 28, 35: 32}
 
 
 def test_a_constant_rate_or_a_triangle_in_place_of_phases():

@@ -237,7 +237,7 @@ def test_a_fast_recipe_trains_evaluates_and_resumes(run_main, run_here, data_dir
   # The schedules are functions of --train-steps: the first run is stopped by its own checkpoint.
   common = ['--data-dir', data_dir, *FAST, '--recipe', recipe, *ONE_THREAD, '--train-steps', 4]
   common += ['--lookahead-steps', 2, '--ema-decay', 0.3, '--save-every-steps', 2]
-  common += ['--resolutions', '16,0.1,24,0.3']  # For one and for two of 10 steps an epoch.
+  common += ['--resolutions', '16,0.25,24,0.75']  # For one step and for two.
   result = run_main(*common, '--job-dir', tmp_path / 'whole')
   line = succeeded(result)
   assert re.search('--dtype auto is (float32|bfloat16): ', result.stderr)
