@@ -8,7 +8,7 @@ import os
 import platform
 from typing import Any
 
-__version__ = '1.0.0'  # Also of the package: pyproject.toml reads it here.
+__version__ = '2.0.0.dev0'  # Also of the package: pyproject.toml reads it here.
 
 # TensorFlow reads the switch once, on import, and turns its oneDNN kernels on by itself only for
 # processors with AVX512_VNNI, AVX512_BF16, AVX_VNNI or AMX. With AVX2 alone they are about twice as
