@@ -134,10 +134,14 @@ def _check_needs(given: Mapping[str, Any], hparams: HParams, options: RunOptions
   `given` are those of the command, not those of a recipe or a job.
   """
   values = {**option.values(options), **all_values(hparams)}
-  for each in option.declarations(RunOptions, HParams, Augmentation):
-    value = given.get(each.name)
-    if each.needs and value not in (each.default, *_OFF) and values[each.needs] in _OFF:
-      raise InputError(f'{flag_of(each.name)} {value} has no effect without {flag_of(each.needs)}')
+  declared = option.declarations(RunOptions, HParams, Augmentation)
+  needs = {each.name: each.needs for each in declared}
+  for each in declared:
+    value, needed = given.get(each.name), each.needs
+    while needed and values[needed] not in _OFF:
+      needed = needs[needed]
+    if needed and value not in (each.default, *_OFF):
+      raise InputError(f'{flag_of(each.name)} {value} has no effect without {flag_of(needed)}')
   for one, other in _NEVER_BOTH:
     if given.get(one) and given.get(other):
       raise InputError(f'{flag_of(one)} and {flag_of(other)}: leave one of the two out')

@@ -40,7 +40,7 @@ def make_own(run: Run) -> list[Callback]:
   """
   own = run.own_callbacks if _hears(run) else ()
   made = [(name, _checked(name, _named(name, make)(run))) for name, make in own]
-  return [_Named(name, hook) for name, hook in made if hook]
+  return [_Named(name, hook) for name, hook in made if hook is not None]
 
 
 def _hears(run: Run) -> bool:
@@ -54,7 +54,7 @@ def named_or_given(names: Sequence[str], objects: Any) -> list[tuple[str, Any]]:
   Raises InputError for a name that cannot be imported, and for an object that is no callback.
   """
   own = [(f'--callback {name}', imported('--callback', name)) for name in names]
-  several = isinstance(objects, Iterable) and not isinstance(objects, str)
+  several = isinstance(objects, Iterable) and not isinstance(objects, (str, SessionRunHook))
   for each in objects if several else [objects]:
     hook = _checked('callbacks', each)
     own.append((f'callback {type(each).__name__}', lambda run, hook=hook: hook))

@@ -54,6 +54,7 @@ class LivenessMonitor(SignalMonitor):
     self._found = dict.fromkeys(cluster.peers, (_NEW, self._began))  # And since when.
     self._hangs: dict[str, bool] = {}  # Only of tasks that have once greeted.
     self._refusals: dict[str, str] = {}  # Of whom, and why.
+    self._door: socket.socket | None = None  # Of a chief alone, for its evaluator.
 
   def __enter__(self) -> 'LivenessMonitor':
     """As its base does, and looks for the tasks; InputError: it cannot listen at its port."""
@@ -61,7 +62,8 @@ class LivenessMonitor(SignalMonitor):
     if cluster.is_distributed:
       self._listen().close()  # TensorFlow's server needs the port.
     elif cluster.is_chief and cluster.has_evaluator:
-      threading.Thread(target=_let_in, args=[self._listen()], daemon=True).start()
+      self._door = self._listen()
+      threading.Thread(target=_let_in, args=[self._door], daemon=True).start()
     super().__enter__()
     for name in cluster.peers:
       threading.Thread(target=self._watch, args=[name], daemon=True).start()
@@ -73,6 +75,10 @@ class LivenessMonitor(SignalMonitor):
       self.closed = True
       with contextlib.suppress(InputError):  # TensorFlow's server may have the port.
         self._tell_of(exception[1])
+    if self._door:
+      with contextlib.suppress(OSError):  # Closing alone would not wake who waits there.
+        self._door.shutdown(socket.SHUT_RDWR)
+      self._door.close()
     super().__exit__(*exception)
 
   def _tell_of(self, mistake: InputError) -> None:
@@ -230,9 +236,9 @@ class LivenessMonitor(SignalMonitor):
 def _let_in(door: socket.socket) -> None:
   """Accepts who knocks; else a queue of some 130 fills, and this task seems cut off.
 
-  A door that does not block is left once nobody waits at it.
+  A door that does not block is left once nobody waits at it, any other once it is closed.
   """
-  with contextlib.suppress(BlockingIOError):
+  with contextlib.suppress(OSError):
     while True:
       door.accept()[0].close()
 

@@ -46,7 +46,7 @@ def set_up(verbose: bool = False) -> None:
 
 def format_duration(seconds: float) -> str:
   """Formats 7 as '7 s', 90 as '2 min', 5400 as '1 h 30 min'."""
-  if seconds < 60:
+  if round(seconds) < 60:
     return f'{seconds:.0f} s'
   minutes = round(seconds / 60)
   return f'{minutes} min' if minutes < 60 else f'{minutes // 60} h {minutes % 60} min'

@@ -136,7 +136,7 @@ def read_manifest(data_dir: str) -> dict[str, Any] | None:
       if (type(each['examples']), type(each['bytes']), type(each['sha256'])) != (int, int, str):
         raise ValueError(f'{subset} is {each}')
     written_as = content.get('format', 1)
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
+  except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
     raise InputError(f'{path} is no manifest ({error!r}); {remedy(path)}') from error
   if written_as not in range(1, FORMAT + 1):
     raise InputError(

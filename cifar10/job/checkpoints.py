@@ -237,7 +237,7 @@ def read_best(job_dir: str, folder: str = BEST) -> list[dict[str, Any]]:
     return entries
   except (FileNotFoundError, NotADirectoryError):
     return []
-  except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+  except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
     raise InputError(
       f'{path} is damaged ({error!r}); remove the folder, and the next evaluation chooses again'
     ) from None

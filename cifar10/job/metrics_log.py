@@ -104,7 +104,7 @@ def _parsed(line: bytes) -> Event | None:
   """Returns the event of a line; None if it is half a line or of another program."""
   try:
     event: Any = json.loads(line) if line.endswith(b'\n') else None
-  except ValueError:
+  except (ValueError, RecursionError):
     return None
   is_event = isinstance(event, dict) and isinstance(event.get('event'), str)
   return event if is_event and isinstance(event.get('step'), int) else None

@@ -46,7 +46,7 @@ def read(job_dir: str) -> tuple[StopReason, int] | None:
     return reason, int(record['step'])
   except (FileNotFoundError, NotADirectoryError):
     return None
-  except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
+  except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
     raise InputError(f'{path} is damaged ({error!r}); remove it, and the job continues') from None
 
 

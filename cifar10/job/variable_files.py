@@ -13,7 +13,7 @@ import tensorflow as tf
 from cifar10.core import files
 from cifar10.core.errors import InputError
 from cifar10.job import checkpoints, job_config, pretrained
-from cifar10.options.families import PROXY
+from cifar10.options.families import PROXY, FastNetFamily
 from cifar10.options.run_options import PRETRAINED, RunOptions
 
 _REMEDY = 'name a job dir, its best/, a checkpoint or an .npz file'
@@ -38,10 +38,11 @@ class VariableFile(NamedTuple):
   @property
   def shapes(self) -> dict[str, list[int]]:
     """Returns the shapes of the network's own variables: no proxy, step, optimizer, averages."""
+    proxy = f'{FastNetFamily.NAME}/{PROXY}/'
     return {
       name: list(array.shape)
       for name, array in self.arrays.items()
-      if '/' in name and not self._beside(name) and name.split('/')[1] != PROXY
+      if '/' in name and not self._beside(name) and not name.startswith(proxy)
     }
 
   @property

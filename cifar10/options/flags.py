@@ -129,5 +129,7 @@ def _add_flag(group: argparse._ActionsContainer, declared: Declaration) -> argpa
 
 
 def shown_default(declared: Declaration) -> str:
-  """Returns an option's default as it is typed; '' for None, 'none' for an empty tuple or text."""
-  return '' if declared.default is None else as_text(declared.default) or 'none'
+  """Returns an option's default as it is typed; '' for one that nobody can type."""
+  if declared.default in (None, '') or declared.kind == tuple[str, ...]:
+    return ''
+  return as_text(declared.default) or 'none'  # An empty tuple of numbers.

@@ -21,6 +21,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 from PIL import Image
 
 from cifar10.callbacks.metrics import to_png
+from cifar10.job.metrics_log import is_evaluation
 from cifar10.reporting import summary
 from cifar10.reporting.job_report import Evaluation, JobReport
 
@@ -65,7 +66,8 @@ def _curves(jobs: Sequence[JobReport]) -> Iterator[_Chart]:
   for name in _DRAWN:
     curves = {}
     for job in jobs:
-      evaluated = dict.fromkeys(event['subset'] for event in job.history.of('evaluate'))
+      evaluations = filter(is_evaluation, job.history.of('evaluate'))
+      evaluated = dict.fromkeys(event['subset'] for event in evaluations)
       drawn = [None, *evaluated]  # None: the training.
       if len(jobs) > 1:  # The split evaluated first: validation, if the job has that.
         drawn = drawn[:2][-1:] if name == 'accuracy' else [None]
@@ -116,5 +118,5 @@ def _svg(figure: Figure) -> str:
   svg = re.sub(r'font: ([\d.]+px) [^;"]*', r'font-size: \1', svg)
   for colour, variable in _COLOURS.items():
     svg = svg.replace(colour, f'var({variable})')
-  # Ids are unique on the page.
+  # Other charts of the page have other ids.
   return re.sub(r'(\bid="|href="#|url\(#)', rf'\g<1>c{zlib.crc32(svg.encode())}-', svg)

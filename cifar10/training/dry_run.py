@@ -85,7 +85,7 @@ def _seconds_per_step(run: job_run.Run) -> float:
       warm_start_from=run.options.warm_start_from if is_new else (),
     )
     steps = max(run.hparams.train_steps, _WARM_UP_STEPS + _TIMED_STEPS)
-    # A graph for images of any size, as in the training; from the second step on they are whole.
+    # A graph for images of any size, as in the training; these are whole.
     sizes = run.hparams.resolutions and (run.hparams.resolutions[0], 1e-9)
     hparams = dataclasses.replace(
       run.hparams, train_steps=steps, train_epochs=None, resolutions=sizes

@@ -144,8 +144,8 @@ class Predictor(Restored, contextlib.AbstractContextManager['Predictor']):
     suffix = checkpoints.EMA_SUFFIX if self._run.options.use_ema else ''
     names = [each.op.name for each in variables]
     values = session.run([trained.get(name + suffix, trained[name]) for name in names])
-    fed = {each.initializer.inputs[1]: value for each, value in zip(variables, values)}
-    self.session.run([variable.initializer for variable in variables], fed)
+    for variable, value in zip(variables, values):  # Two may be made of the same initial tensor.
+      variable.load(value, self.session)
 
   def __call__(self, images: np.ndarray) -> Answers:
     """Classifies an array or tensor uint8 [n, 32, 32, 3]; raises InputError for anything else."""

@@ -192,7 +192,9 @@ def low_accuracy(
   training measures is of augmented images and of the hundred steps before, so rather too low.
   """
   trained = [
-    each['accuracy'] for each in events if each['event'] == 'train' and each['step'] <= step
+    each['accuracy']
+    for each in events  # Others may write lines, too.
+    if each['event'] == 'train' and each['step'] <= step and 'accuracy' in each
   ]
   chance, before = 1 / num_classes, trained[-1] if trained else 0.0
   if accuracy > before - _FAR or accuracy - chance >= (before - chance) / 2:

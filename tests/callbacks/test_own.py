@@ -60,7 +60,11 @@ def test_a_callback_draws_curves_and_stops(train, run_here, tmp_path):
   assert succeeded(train())['global_step'] == 4
 
 
-@pytest.mark.parametrize('more', [[], ['--ema-decay', 0.5, '--use-ema']], ids=['plain', 'ema'])
+@pytest.mark.parametrize(
+  'more',
+  [[], ['--ema-decay', 0.5, '--use-ema'], ['--network', 'outside_parts:one_initial_value']],
+  ids=['plain', 'ema', 'one initial value'],
+)
 def test_a_predictor_has_the_weights_of_its_step(train, tmp_path, more):
   """Those of the last step are the last checkpoint's."""
   job = tmp_path / 'job'
@@ -68,5 +72,5 @@ def test_a_predictor_has_the_weights_of_its_step(train, tmp_path, more):
   answers = np.load(job / 'answers.npy')
   assert answers.shape == (4, 3, 10)
   assert len(np.unique(answers[:, 0], axis=0)) == 4
-  last = cifar10.load(job, use_ema=bool(more))(NOISE)
+  last = cifar10.load(job, use_ema='--use-ema' in more)(NOISE)
   np.testing.assert_allclose(answers[-1], last.probabilities, atol=1e-6)

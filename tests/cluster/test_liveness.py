@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 import time
+from unittest import mock
 
 import pytest
 from outcome import still_waiting
@@ -192,12 +193,15 @@ def addresses():
     yield {name: f'127.0.0.1:{door.getsockname()[1]}' for name, door in doors.items()}
 
 
-def test_what_a_knock_finds(addresses):
+def test_what_a_knock_finds(addresses, monkeypatch):
   assert reachable(addresses['here'])
   assert knock(addresses['nowhere']) == ENDED
   assert knock(addresses['silent']) == SILENT
-  assert knock('no-such-host.invalid:1') == ENDED
   assert knock('chief-0..default.svc:1') == ENDED  # Where a variable of a shell was empty.
+  for number, found in ((socket.EAI_NONAME, ENDED), (socket.EAI_AGAIN, SILENT)):
+    error = socket.gaierror(number, 'no such host, or no server of names')
+    monkeypatch.setattr(socket, 'create_connection', mock.Mock(side_effect=error))
+    assert knock('host:1') == found
 
 
 def knock_often(place):
@@ -211,6 +215,7 @@ def test_a_chief_without_workers_can_be_reached_by_an_evaluator(addresses):
   place = addresses['nowhere']
   with LivenessMonitor(Cluster({'chief': (place,)}, has_evaluator=True)):
     knock_often(place)
+  assert not reachable(place)
 
 
 def test_a_port_that_another_has_is_refused(addresses):

@@ -63,7 +63,7 @@ def test_refuses_in_one_line_what_cannot_be(tmp_path, wrong, message):
 def test_refuses_what_is_no_object(tmp_path):
   with pytest.raises(InputError, match=r"config\.json is no JSON object but \['x'\]"):
     DatasetInfo.from_json(['x'], 'config.json')
-  for content in ('{', '[]'):
+  for content in ('{', '[]', 100_000 * '['):
     (tmp_path / 'cifar10.json').write_text(content)
     with pytest.raises(InputError, match=r'cifar10\.json is no manifest .*restore it, or run: '):
       manifest.read_manifest(str(tmp_path))

@@ -180,7 +180,16 @@ def texts(content):
     for value in ODD:
       yield json.dumps({**content, key: value}).encode()
     yield json.dumps({name: content[name] for name in content if name != key}).encode()
-  yield from (b'', b'{', b'[]', b'null', b'NaN', b'\xff\xfe', json.dumps(content).encode())
+  yield from (
+    b'',
+    b'{',
+    100_000 * b'[',
+    b'[]',
+    b'null',
+    b'NaN',
+    b'\xff\xfe',
+    json.dumps(content).encode(),
+  )
 
 
 def test_job(tmp_path):

@@ -16,10 +16,10 @@ def test_a_variable_may_have_another_s_name_as_its_scope():
 
   A proxy, the step and what optimizers and averages keep are no part of the network.
   """
-  network = ['net/kernel', 'net/kernel/g']
+  network = ['fastnet/kernel', 'fastnet/kernel/g', f'net/{PROXY}/kernel']
   beside = [name + end for name in network for end in ('/Momentum', '/slow')]
   averages = [name + '/ExponentialMovingAverage' for name in network]
-  others = [f'net/{PROXY}/kernel', 'global_step']
+  others = [f'fastnet/{PROXY}/kernel', 'global_step']
   arrays = {name: np.zeros(4) for name in (*network, *beside, *averages, *others)}
   kept = variable_files.VariableFile('x', 'x', arrays)
   assert list(kept.shapes) == network
