@@ -37,7 +37,7 @@ def hold(steps):
 
   def after_run_held(self, run_context, run_values):
     if self.steps + 1 >= steps:
-      print(f'held after {self.steps} steps', file=sys.stderr, flush=True)
+      print(f'held after {self.steps + 1} steps', file=sys.stderr, flush=True)
     while self.steps + 1 >= steps and not self._role.monitor.stopping:
       time.sleep(0.1)
     after_run(self, run_context, run_values)

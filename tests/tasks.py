@@ -71,6 +71,8 @@ class Tasks(LocalCluster):
   def ended(self):
     """The exit codes of all, in the names' order."""
     codes = self.wait(PATIENCE_SECONDS)
+    for reader in self._readers:  # Of their last lines.
+      reader.join(2)
     assert set(codes) == set(self.names) & set(self.processes), self.text()
     return [codes[name] for name in self.names if name in codes]
 

@@ -8,7 +8,7 @@ import sys
 
 import checkout
 import pytest
-from outcome import events, refused, succeeded, until
+from outcome import events, followed, refused, succeeded, until
 
 import cifar10.control
 from cifar10.job import control_requests, job_config
@@ -104,7 +104,8 @@ def test_a_rate_that_spoils_the_job_is_taken_back(train, tmp_path):
 def test_an_order_that_nobody_waits_for_is_withdrawn(tmp_path):
   with job_config.training_lock(str(tmp_path)):
     command = [sys.executable, '-m', 'cifar10.control', str(tmp_path), 'save']
-    with subprocess.Popen(command, cwd=checkout.ROOT, stderr=subprocess.PIPE, text=True) as process:
+    started = subprocess.Popen(command, cwd=checkout.ROOT, stderr=subprocess.PIPE, text=True)
+    with followed(started) as process:
       until(lambda: list((tmp_path / 'control').glob('request-*.json')), 200)
       process.send_signal(signal.SIGTERM)
       assert process.wait(60) == 128 + signal.SIGTERM

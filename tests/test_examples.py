@@ -133,6 +133,7 @@ def test_mlflow_keeps_a_run(program, tmp_path, monkeypatch):
 def test_the_notebook_runs(tmp_path, monkeypatch):
   """In a real kernel, with the notebook's own bars."""
   monkeypatch.setenv('PYTHONPATH', checkout.ROOT)
+  monkeypatch.setenv('IPYTHONDIR', str(tmp_path / 'ipython'))
   monkeypatch.delenv('MPLBACKEND', raising=False)  # Else the kernel has no pictures of its own.
   notebook = nbformat.read(os.path.join(checkout.ROOT, 'docs', 'first_steps.ipynb'), as_version=4)
   nbformat.validate(notebook)

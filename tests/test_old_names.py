@@ -45,7 +45,7 @@ def test_a_hundred_steps_by_hand_are_those_of_the_command(run_here, data_dir, tm
       max_steps=steps,
     )
   assert_equal(tmp_path / 'command', tmp_path / 'by hand', 100)
-  for shards in (1, 2):  # Seven batches of ten and fewer images, of which a tower may have none.
+  for shards in (1, 2):  # Three batches of 23 images, and one of which a tower has none.
     measured = estimator.evaluate(lambda n=shards: cifar10.input_fn(data_dir, 'eval', n, 23))
     assert measured['accuracy'] == pytest.approx(evaluated['accuracy'], abs=1e-6)
 

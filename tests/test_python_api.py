@@ -118,7 +118,8 @@ def test_what_no_command_line_could_say(call, options, says, job, data_dir, tmp_
   assert '\n' not in str(error.value)
 
 
-def test_a_notebook_shows_an_input_error_in_one_line():
+def test_a_notebook_shows_an_input_error_in_one_line(tmp_path, monkeypatch):
+  monkeypatch.setenv('IPYTHONDIR', str(tmp_path))
   code = "import cifar10; cifar10.train('job', 'data', lr=1)"
   ran = checkout.python('-m', 'IPython', '--HistoryManager.enabled=False', '-c', code)
   [line] = (ran.stdout + ran.stderr).splitlines()

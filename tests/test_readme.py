@@ -14,7 +14,7 @@ import checkout
 import pytest
 import structure
 import tensorflow as tf
-from outcome import succeeded
+from outcome import followed, succeeded
 
 from cifar10.options.hparams import from_values
 from cifar10.options.run_options import RunOptions
@@ -238,5 +238,7 @@ def test_every_command_runs(pages, at_least, tmp_path):
   finally:
     for process in running:
       process.terminate()  # A cluster ends its own processes.
-      process.communicate(timeout=60)
+    for process in running:
+      with followed(process):
+        process.communicate(timeout=60)
   assert ran >= at_least

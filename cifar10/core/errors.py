@@ -26,7 +26,7 @@ class InputError(CommandError, ValueError):
 class TaskLostError(CommandError):
   """Another task of the cluster, without which this one cannot go on, is gone."""
 
-  code = 138  # No signal's: a supervisor starts the task again, unlike after a mistake or a disk.
+  code = 138  # A supervisor starts the task again, unlike after a mistake or a full disk.
 
 
 class SomeFailedError(CommandError):

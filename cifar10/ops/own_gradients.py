@@ -28,7 +28,7 @@ Convolve = Callable[[tf.Tensor, Zeros], tf.Tensor]  # Of a kernel and those zero
 _SMALL_IMAGE = 7 * 7  # Pixels, at most: from 8 x 8 on, TensorFlow's own gradient is as fast.
 _EXAMPLES_AT_A_TIME = 64  # In one convolution of a filter gradient: more do not fit into the cache.
 _LARGE = 2**20  # Elements: of fewer, a loop's call costs what the loop saves.
-_NEARLY_ZERO = 1e-6  # The sigmoid of this is 0.5 in float32.
+_NEARLY_ZERO = 1e-6  # The sigmoid of this is 0.5, but for 2.5e-7.
 
 
 def is_small_conv2d(x: tf.Tensor, kernel: tf.Tensor, strides: int, data_format: str) -> bool:

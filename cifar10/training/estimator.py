@@ -145,7 +145,7 @@ class Predictor(Restored, contextlib.AbstractContextManager['Predictor']):
     names = [each.op.name for each in variables]
     values = session.run([trained.get(name + suffix, trained[name]) for name in names])
     for variable, value in zip(variables, values):  # Two may be made of the same initial tensor.
-      variable.load(value, self.session)
+      self.session.run(variable.initializer, {variable.initializer.inputs[1]: value})
 
   def __call__(self, images: np.ndarray) -> Answers:
     """Classifies an array or tensor uint8 [n, 32, 32, 3]; raises InputError for anything else."""

@@ -52,9 +52,9 @@ def test_means_are_of_a_hundred_steps_and_of_the_rest():
 
 
 def test_epochs_end_after_the_first_step_at_or_beyond_them():
-  """Of 10 examples, 4 a step: 4, 8, 12, 16, 20, 24; the steps 3, 5 and, by two at once, 8."""
-  _, told = heard(1, 2, 3, 4, 5, 8)
-  assert told.epochs == [(3, 1), (5, 2), (8, 3)]
+  """Of 10 examples, 4 a step: 12 after step 3, 20 after 5; from 24 to 40 two epochs end at once."""
+  _, told = heard(1, 2, 3, 4, 5, 6, 10)
+  assert told.epochs == [(3, 1), (5, 2), (10, 3), (10, 4)]
 
 
 def test_progress_counts_examples_of_all_towers_and_workers(monkeypatch, caplog):

@@ -1,4 +1,4 @@
-"""What jobs write while they train: events, curves, pictures, traces."""
+"""What jobs write while they train: events, curves, pictures."""
 
 import json
 import os

@@ -28,7 +28,6 @@ BETWEEN = {'distribute': 'multi_worker_mirrored'}
     (Cluster(SERVED), SYNC, (False, True), (3, True, 12, True)),
     (Cluster({**CHIEF, 'ps': ('c:1',)}), SYNC, (False, True), (1, False, 12, True)),
     (Cluster(SERVED), {**SYNC, 'backup_workers': 1}, (False, True), (2, True, 12, True)),
-    (Cluster(SERVED, 'worker', 0), SYNC, (False, False), (3, False, 12, False)),
     (Cluster(SERVED, 'worker', 1), SYNC, (False, False), (3, False, 12, False)),
     (Cluster(REDUCED), BETWEEN, (False, True), (3, True, 12, True)),
     (Cluster(REDUCED, 'worker', 0), BETWEEN, (False, False), (3, False, 12, False)),

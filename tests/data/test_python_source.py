@@ -42,7 +42,7 @@ def test_each_iteration_is_an_epoch_in_the_functions_order(name):
 
 
 def test_chunks_are_of_512_and_batches_stay_whole():
-  """11 x 96 = 1,056; after batches of 40, 40 and 16, which are 480, comes one more of 40."""
+  """11 x 96 = 1,056. Of batches of 40, 40 and 16 two reach 41; a chunk ends with its epoch."""
   assert read(source('long_flow').chunks())[1] == [512, 512, 32]
   assert read(itertools.islice(source('batches').chunks(most=41), 2))[1] == [80, 16]
 

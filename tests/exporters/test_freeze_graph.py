@@ -16,8 +16,8 @@ FASTNET = {'network': 'fastnet', 'widths': (24, 24, 32)}
 NETWORKS = {
   'resnet': ({'num_layers': 8}, 0),
   'averages': ({'num_layers': 8}, 0),
-  # Of a block's two only the second follows a convolution; the first block's follows `init`, but
-  # so does the shortcut. And the last.
+  # Of a block's two only the second follows a convolution, and in the first block of a ResNet the
+  # first, too (`init`; a WRN's shortcut uses that as it is). And the last.
   'resnet v2': ({'num_layers': 8, 'resnet_version': 2}, 3),
   'wrn': ({'network': 'wrn', 'wrn_depth': 10, 'wrn_widen_factor': 1}, 4),
   'vgg': ({'network': 'vgg', 'vgg_layers': 11}, 0),

@@ -283,9 +283,9 @@ def test_several_are_ranked(tmp_path, keep):
   assert kept(tmp_path) == {2, 3}
 
 
-@pytest.mark.parametrize('call', range(4))
+@pytest.mark.parametrize('call', range(5))
 def test_death_at_any_file_leaves_a_whole_best(tmp_path, keep, monkeypatch, call):
-  """The copy's three files and best.json take their places one by one: the process dies at each."""
+  """The copy's files, the index twice, and then best.json take their places: it dies at each."""
   keep(1, 0.5)
   move, calls = files.move, []
 

@@ -146,13 +146,13 @@ ROWS: list = [  # What is changed, what else holds, and what differs then.
   ({'optimizer': 'tensorflow:compat.v1.train.AdamOptimizer'}, BASE, UPDATES),
   ({'lr_triangle': (0.5, 0.5, 0.0)}, BASE, {'schedule', *UPDATES}),
   ({'resolutions': (12.0, 0.5)}, BASE, EVERYTHING - {'evaluation'}),
+  # The first step's direction is the gradient's, whatever the momentum.
   ({'momentum': 0.5}, BASE, {'second step'}),
   ({'nesterov': True}, BASE, UPDATES),
   ({'weight_decay': 0.1}, BASE, {'loss', 'evaluation', *UPDATES} - {'offsets'}),
   ({'offset_lr_factor': 2.0}, BASE, {'offsets', 'second step'}),
   ({'head_lr_factor': 2.0}, BASE, {'loss', 'evaluation', 'head', 'second step'}),
   ({'muon_learning_rate': 0.1}, BASE, {'loss', 'evaluation', 'convolutions', 'second step'}),
-  # The first step's direction is the gradient's, whatever the momentum.
   ({'label_smoothing': 0.1}, BASE, {'loss', *UPDATES}),
   ({'lookahead_steps': 1}, {**BASE, 'train_steps': 4}, {'averages', *UPDATES}),
   ({'ema_decay': 0.5}, BASE, {'average of the weights'}),

@@ -1,4 +1,4 @@
-"""Saving: what a step's checkpoint holds, and a job dir that is moved away meanwhile."""
+"""Saving: what a step's checkpoint holds, and when one is saved."""
 
 import os
 import types

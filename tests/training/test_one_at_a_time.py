@@ -47,7 +47,11 @@ def test_what_a_killed_process_was_saving_goes(train, job):
   """Under the names that TensorFlow and this program write to before a file is whole."""
   (job / 'model.ckpt-6_temp').mkdir()
   (job / 'model.ckpt-6_temp' / 'part-00000-of-00001.index').write_bytes(b'half')
-  for name in ('model.ckpt-6.index.tempstate17', 'checkpoint.tmp0a', 'config.json.17.tmp'):
+  names = ['model.ckpt-6.index.tempstate17', 'checkpoint.tmp0a']
+  for name in (
+    *names,
+    *(f'{whole}.17.tmp' for whole in ('checkpoint', 'config.json', 'metrics.jsonl')),
+  ):
     (job / name).write_bytes(b'half')
   succeeded(train('--mode', 'train', '--train-steps', 5))
   assert not [path.name for path in job.iterdir() if 'temp' in path.name or 'tmp' in path.name]

@@ -1,4 +1,4 @@
-"""Whole jobs, as processes: train, resume, evaluate, predict, export, TensorBoard."""
+"""Whole jobs: train, resume, evaluate, export."""
 
 import errno
 import functools
