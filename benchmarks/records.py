@@ -18,6 +18,7 @@ _MACHINES = {
   'AMD EPYC (with AVX-512 BF16)': 'EPYC',
   'Intel(R) Xeon(R) Processor (with AVX-512 BF16)': 'Xeon',
   'Intel(R) Xeon(R) Processor, family 6 model 167 (with AVX-512 BF16 and AMX)': 'Xeon with AMX',
+  'Intel(R) Xeon(R) Processor, family 6 model 207 (with AVX-512 BF16 and AMX)': 'Emerald Rapids',
 }
 
 

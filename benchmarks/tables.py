@@ -80,7 +80,7 @@ def _named(results: Records, name: str) -> list[dict]:
 def _machines(results: Records, speeds: Iterable[dict], timed: Iterable[dict]) -> str:
   """What the short names mean, and what a user of this program gets there."""
   rates = {machine(record): record['images_per_second'] for record in speeds}
-  lasted = {machine(record): minutes(record) for record in timed}
+  lasted = {machine(record): minutes(record) for record in timed if 'form' not in record}
   rows = []
   for name, described in machines(results).items():
     found = [rates.get(name, {}).get(f'program {dtype}') for dtype in ('float32', 'bfloat16')]
@@ -206,7 +206,8 @@ def _time_to_accuracy(timed: Iterable[dict]) -> str:
       theirs = f'{statistics.median(run["seconds"] for run in runs):,.0f}'
       ratio = f'**{record["ratios"][name]:.2f}**'
       ours = f'{record["seconds_median"]:,.0f}'
-      rows.append([machine(record), record['dtype'], ours, _shown(name), steps, theirs, ratio])
+      where = machine(record) + (f', {record["form"]}' if 'form' in record else '')
+      rows.append([where, record['dtype'], ours, _shown(name), steps, theirs, ratio])
   heads = '| on | in | `fast94`, s | beside | steps measured | s | program ÷ peer |\n'
   return heads + '|---|---|---:|---|---:|---:|---:|\n' + _rows(rows)
 
@@ -253,12 +254,9 @@ def _inference(record: dict) -> str:
 
   table = _grid('ms a call', times, cell)
   if record['ratios']:
-    table += _last_row('best PyTorch ÷ this program', record['ratios'].values())
+    ratios = (f'**{ratio:.2f}**' for ratio in record['ratios'].values())
+    table += _rows([['*best PyTorch ÷ this program*', *ratios]])
   return table
-
-
-def _last_row(name: str, ratios: Iterable[float]) -> str:
-  return f'| *{name}* | {" | ".join(f"**{ratio:.2f}**" for ratio in ratios)} |\n'
 
 
 def _grid(
