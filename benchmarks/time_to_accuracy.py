@@ -4,9 +4,9 @@
 
 Of the program the whole command is timed, to its exit: imports, graph, training and the test with
 further views of each image that it is not certain of; once for each seed. The twins see six views
-of every image. They run in the environment of `make bench-install`, eager and compiled, in the
-program's precision, from arrays that are in memory already. By default only some of their steps
-are measured and the others taken to last as long, so that their accuracy is not known.
+of every image. They run in the environment of `make bench-install`, eager (airbench94 compiled,
+too), in the program's precision, from arrays that are in memory already. By default only some of
+their steps are measured and the others taken to last as long; their accuracy is then not known.
 
 - airbench94: the published recipe (SGD, lookahead, batch 1024, 9.9 epochs);
 - fulcrum: the sizes and epochs of fulcrumresearch's cifar-10-speedrun, hiverge's batch, no jitter;
@@ -34,8 +34,8 @@ from cifar10.core import cli, devices, errors
 from cifar10.job import run
 from cifar10.options import hparams, run_options
 
-# Not fulcrum's, compiled: it would compile for each size, in the few steps that are measured.
-_TWINS = ('airbench94', 'airbench94, compiled', 'fulcrum', 'same recipe', 'same recipe, compiled')
+# Compiled only where all images have one size: else it compiles anew in the few steps measured.
+_TWINS = ('airbench94', 'airbench94, compiled', 'fulcrum', 'same recipe')
 
 
 def main() -> None:
