@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from records import RESULTS, ROOT, Records, accuracies, foremost, hardware, minutes, read
+from records import RESULTS, ROOT, Records, accuracies, foremost, machine, minutes, read
 
 PICTURES = os.path.join(ROOT, 'docs', 'pictures')
 # Dark enough for white, and apart from each other for those who see few colours (Okabe and Ito).
@@ -176,8 +176,8 @@ def _draw_points(axes: Any, found: Sequence[Point], middle: float) -> None:
   """A dot and a label for each; right of `middle` the label is on its left."""
   machines = dict.fromkeys(point.machine for point in found)
   colours = dict(zip(machines, itertools.cycle(_COLOURS)))
-  for machine, colour in colours.items():
-    axes.scatter([], [], color=colour, s=55, label=machine)  # For the legend.
+  for name, colour in colours.items():
+    axes.scatter([], [], color=colour, s=55, label=name)  # For the legend.
   for point in found:
     colour = colours[point.machine] if point.is_ours else _GREY
     mean = statistics.mean(point.accuracies)
@@ -255,7 +255,8 @@ def _name(record: dict) -> str:
 
 
 def _machine(record: dict) -> str:
-  return f'{hardware(record)}, TensorFlow {record["versions"]["tensorflow"]}'
+  where = f'{machine(record)}, {record["hardware"]["cores"]} cores'
+  return f'{where}, TensorFlow {record["versions"]["tensorflow"]}'
 
 
 def _peers(record: dict) -> list[tuple[str, list[dict]]]:
