@@ -50,9 +50,7 @@ def test_a_release_is_complete(released):
   brought |= {path for path in os.listdir(checkout.ROOT) if path.endswith('.py')}
   for path in map(pretrained.path, PRETRAINED):
     brought |= {os.path.relpath(path + end, checkout.ROOT) for end in ('.npz', '.json')}
-  assert names >= brought | {
-    f'{about}/licenses/LICENSE',
-  }
+  assert names >= brought | {f'{about}/licenses/LICENSE'}
   assert not any(name.startswith(('tests/', 'benchmarks/')) for name in names)
 
 

@@ -226,7 +226,7 @@ RECIPES: dict[str, Recipe] = {
   # half are smaller, as in fulcrumresearch's cifar-10-speedrun, which pays for two of ten epochs.
   'fast94': Recipe(
     '94.09 +- 0.16 % (21 seeds)',
-    '10 epochs: 500 steps of 1,000 images, 5 minutes on two fast cores with AVX-512 BF16, 35 on '
+    '10 epochs: 500 steps of 1,000 images, 5 minutes on two fast cores with AVX-512 BF16, 36 on '
     'slower ones with AVX2 alone',
     {
       **_FAST,
